@@ -1,0 +1,1 @@
+"""The engine of both workers: block pool, scheduler, model runner, sampler."""

@@ -1,0 +1,1 @@
+"""The prefill worker: computes prompts and streams their KV blocks."""

@@ -1,0 +1,1 @@
+"""Verdicts on text: deny rules and a linear classifier."""

@@ -1,0 +1,1 @@
+"""Rendering and encoding of conversation items, a pure function of render state and new items."""
