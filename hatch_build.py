@@ -22,9 +22,15 @@ def compile_protos(root: Path = ROOT) -> None:
     target.mkdir()
     files = sorted(str(path) for path in source.rglob("*.proto"))
     include = Path(grpc_tools.__file__).parent / "_proto"
+    plugins = [f"--plugin=protoc-gen-{kind}={_program(f'protoc-gen-{kind}')}" for kind in ("mypy", "mypy_grpc")]
     outputs = [f"--{kind}_out={target}" for kind in ("python", "mypy", "grpc_python", "mypy_grpc")]
-    if protoc.main(["protoc", f"-I{source}", f"-I{include}", *outputs, *files]) != 0:
+    if protoc.main(["protoc", f"-I{source}", f"-I{include}", *plugins, *outputs, *files]) != 0:
         raise SystemExit("protoc failed: see above")
+
+
+def _program(name: str) -> str:
+    """A script of this environment, whether or not its folder is on PATH."""
+    return shutil.which(name) or str(Path(sys.executable).with_name(name))
 
 
 class ProtoBuildHook(BuildHookInterface):  # type: ignore[type-arg]
