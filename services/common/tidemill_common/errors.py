@@ -33,6 +33,7 @@ class Reason(StrEnum):
     NO_WORKERS = "NO_WORKERS"
     WORKER_LOST = "WORKER_LOST"
     KV_CORRUPT = "KV_CORRUPT"
+    EVENT_GAP = "EVENT_GAP"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     CANCELLED = "CANCELLED"
     UNAVAILABLE = "UNAVAILABLE"
@@ -83,6 +84,7 @@ CATALOGUE: dict[Reason, Entry] = {
     Reason.NO_WORKERS: Entry("UNAVAILABLE", 503, "no_workers", _OURS, "No decode worker is registered; `tidemill status` shows which are starting."),
     Reason.WORKER_LOST: Entry("UNAVAILABLE", 502, "worker_lost", _OURS, "A worker stopped in mid-answer; send the turn again."),
     Reason.KV_CORRUPT: Entry("DATA_LOSS", 502, "kv_corrupt", _OURS, "A transferred KV block failed its checksum; the prompt is computed anew."),
+    Reason.EVENT_GAP: Entry("FAILED_PRECONDITION", 500, "event_gap", _OURS, "Block events got lost; the worker registers anew and tells all its blocks."),
     Reason.DEADLINE_EXCEEDED: Entry("DEADLINE_EXCEEDED", 504, "deadline_exceeded", _OURS, "The turn took longer than its deadline; ask for less, or raise TIDEMILL_GATEWAY_TURN_SECONDS."),
     Reason.CANCELLED: Entry("CANCELLED", 499, "cancelled", _BAD, "The caller went away."),
     Reason.UNAVAILABLE: Entry("UNAVAILABLE", 503, "service_unavailable", _OURS, "A service does not answer; `tidemill status` shows which."),

@@ -1,0 +1,13 @@
+"""The router's metrics."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+WORKERS = Gauge("tidemill_router_workers", "Registered workers.", ["role"])
+INDEXED_BLOCKS = Gauge("tidemill_router_indexed_blocks", "Blocks in the index, over all workers.")
+ROUTES = Counter("tidemill_router_routes_total", "Turns routed, by why their decode worker was chosen.", ["reason"])
+PREFILLS = Counter("tidemill_router_disaggregated_routes_total", "Turns routed to a prefill worker as well.")
+PROMPT_TOKENS = Counter("tidemill_router_prompt_tokens_total", "Prompt tokens of the turns routed.")
+HELD_TOKENS = Counter("tidemill_router_held_tokens_total", "Prompt tokens that the chosen decode worker held.")
+DROPPED = Counter("tidemill_router_dropped_workers_total", "Workers that fell silent, lost events or were replaced.")
