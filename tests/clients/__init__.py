@@ -1,0 +1,1 @@
+"""Unmodified clients against a running stack: `make clients`."""
