@@ -1,7 +1,7 @@
 """A GGUF file to a model directory in Hugging Face's format.
 
-Quantised tensors become float32, which holds exactly what llama.cpp dequantises them to (docs/decisions/0003-model-directory.md);
-F32, F16 and BF16 keep their type. llama.cpp stores Llama's q and k rows in rope order; here they go back to Hugging Face's.
+Quantised tensors become float32, which holds what llama.cpp dequantises them to; F32, F16 and BF16 keep their type
+(docs/decisions/model-directory.md). llama.cpp stores Llama's q and k rows in rope order; here they go back to Hugging Face's.
 """
 
 from __future__ import annotations
@@ -15,17 +15,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tidemill_common.errors import Reason, TidemillError
 from tidemill_engine import gguf_tokenizer, safetensors_file
 from tidemill_engine.gguf import GgufFile, supported_types
+from tidemill_engine.model_check import CONFIG_FILE, TEMPLATE_FILE, TOKENIZER_FILE, WEIGHTS_FILE, refused
 from tidemill_engine.safetensors_file import Plan
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, units done and units in all (0: unknown)."""
 
 ARCHITECTURES: Mapping[str, str] = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
-WEIGHTS_FILE = "model.safetensors"
-TEMPLATE_FILE = "chat_template.jinja"
 _KEPT = {0: "F32", 1: "F16", 30: "BF16"}
 _TORCH_NAMES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -47,12 +45,12 @@ _LAYER = {
 def convert(file: GgufFile, directory: Path, progress: Progress) -> None:
     """Write config, tokenizer, chat template and weights of ``file`` into ``directory``.
 
-    Raises TidemillError(CONFIG) that names what is not supported.
+    Raises TidemillError(MODEL_UNSUPPORTED) that names what is not supported.
     """
     check(file)
     config = model_config(file)
-    _dump(directory / "config.json", config)
-    _dump(directory / "tokenizer.json", gguf_tokenizer.tokenizer_json(file.metadata))
+    _dump(directory / CONFIG_FILE, config)
+    _dump(directory / TOKENIZER_FILE, gguf_tokenizer.tokenizer_json(file.metadata))
     _dump(
         directory / "tokenizer_config.json",
         gguf_tokenizer.tokenizer_config(file.metadata, config["max_position_embeddings"]),
@@ -63,35 +61,31 @@ def convert(file: GgufFile, directory: Path, progress: Progress) -> None:
 
 
 def check(file: GgufFile) -> None:
-    """Raise TidemillError(CONFIG) that names what of ``file`` is not supported, and what is."""
+    """Raise TidemillError(MODEL_UNSUPPORTED) that names what of ``file`` is not supported, and what is."""
     metadata, architecture = file.metadata, file.metadata.get("general.architecture")
     if int(metadata.get(f"{architecture}.expert_count", 0)):
-        raise _refused(f"mixture of experts ({architecture!r}) is not supported; dense {sorted(ARCHITECTURES)} models are")
+        raise refused(f"mixture of experts ({architecture!r}) is not supported; dense {sorted(ARCHITECTURES)} models are")
     if architecture not in ARCHITECTURES:
-        raise _refused(f"the architecture {architecture!r} is not supported; supported are {sorted(ARCHITECTURES)}")
+        raise refused(f"the architecture {architecture!r} is not supported; supported are {sorted(ARCHITECTURES)}")
     if unsupported := file.unsupported():
-        raise _refused(f"the quantisation {', '.join(unsupported)} is not supported; supported are {supported_types()}")
+        raise refused(f"the quantisation {', '.join(unsupported)} is not supported; supported are {supported_types()}")
     scaling = metadata.get(f"{architecture}.rope.scaling.type", "none")
     if scaling != "none" or "rope_freqs.weight" in file.tensors:
         kind = scaling if scaling != "none" else "llama3"
-        raise _refused(f"rope scaling {kind!r} in a GGUF file is not supported; the model's Hugging Face directory is")
+        raise refused(f"rope scaling {kind!r} in a GGUF file is not supported; the model's Hugging Face directory is")
     if "tokenizer.chat_template" not in metadata:
-        raise _refused("the file has no chat template; models tuned for chat are supported")
+        raise refused("the file has no chat template; models tuned for chat are supported")
     gguf_tokenizer.check(metadata)
     _names(file)
 
 
-def _refused(why: str) -> TidemillError:
-    return TidemillError(Reason.CONFIG, why)
-
-
 def model_config(file: GgufFile) -> dict[str, Any]:
-    """Content of config.json. Raises TidemillError(CONFIG) when the file lacks a field."""
+    """Content of config.json. Raises TidemillError(MODEL_UNSUPPORTED) when the file lacks a field."""
     metadata, architecture = file.metadata, file.metadata["general.architecture"]
     try:
         return _config_fields(file, metadata, architecture)
     except KeyError as error:
-        raise _refused(f"the file lacks {error.args[0]!r}") from error
+        raise refused(f"the file lacks {error.args[0]!r}") from error
 
 
 def _config_fields(file: GgufFile, metadata: Mapping[str, Any], architecture: str) -> dict[str, Any]:
@@ -142,7 +136,7 @@ def _dtype(file: GgufFile, name: str) -> str:
 
 
 def _names(file: GgufFile) -> dict[str, str]:
-    """Hugging Face's name of each tensor. Raises TidemillError(CONFIG) for one that no supported model has."""
+    """Hugging Face's name of each tensor. Raises TidemillError(MODEL_UNSUPPORTED) for one that no supported model has."""
     return {name: _name(name) for name in file.tensors}
 
 
@@ -153,7 +147,7 @@ def _name(name: str) -> str:
     block = stem.split(".")
     if len(block) == 3 and block[0] == "blk" and block[1].isdigit() and block[2] in _LAYER:
         return f"model.layers.{block[1]}.{_LAYER[block[2]]}.{part}"
-    raise _refused(f"the tensor {name!r} belongs to no supported model")
+    raise refused(f"the tensor {name!r} belongs to no supported model")
 
 
 def _tensors(file: GgufFile, config: dict[str, Any], progress: Progress) -> Iterator[npt.NDArray[Any]]:

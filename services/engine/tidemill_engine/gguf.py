@@ -1,6 +1,6 @@
 """Reader of GGUF files over mmap: metadata, and tensors dequantised to numpy.
 
-Format: github.com/ggml-org/ggml, docs/gguf.md (versions 2 and 3, little-endian); block layouts: ggml-common.h and ggml-quants.c.
+Format: github.com/ggml-org/ggml, docs/gguf.md (versions 2 and 3, little-endian); blocks: ggml-common.h and ggml-quants.c.
 """
 
 from __future__ import annotations
@@ -162,12 +162,25 @@ class _Cursor:
     def array(self) -> list[Any]:
         kind, count = self.scalar("<I"), self.scalar("<Q")
         if code := _SCALARS.get(kind):
-            return np.frombuffer(self.take(count * struct.calcsize(code)), _numpy_code(code)).tolist()
+            values: list[Any] = np.frombuffer(self.take(count * struct.calcsize(code)), _numpy_code(code)).tolist()
+            return values
         return [self.value(kind) for _ in range(count)]
 
 
 def _numpy_code(code: str) -> str:
-    sizes = {"B": "u1", "b": "i1", "H": "u2", "h": "i2", "I": "u4", "i": "i4", "f": "f4", "?": "?", "Q": "u8", "q": "i8", "d": "f8"}
+    sizes = {
+        "B": "u1",
+        "b": "i1",
+        "H": "u2",
+        "h": "i2",
+        "I": "u4",
+        "i": "i4",
+        "f": "f4",
+        "?": "?",
+        "Q": "u8",
+        "q": "i8",
+        "d": "f8",
+    }
     return "<" + sizes[code[1]]
 
 
@@ -181,18 +194,18 @@ class GgufFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open and parse ``path``. Raises TidemillError(CONFIG) when it is no readable GGUF file."""
+        """Open and parse ``path``. Raises TidemillError(MODEL_UNSUPPORTED) when it is no readable GGUF file."""
         self.path = path
         try:
             with path.open("rb") as file:
                 self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:
-            raise TidemillError(Reason.CONFIG, f"{str(path)!r} can't be read: {error}") from error
+            raise TidemillError(Reason.MODEL_UNSUPPORTED, f"{str(path)!r} can't be read: {error}") from error
         try:
             self.metadata, self.tensors = _parse(_Cursor(self._data))
         except (ValueError, struct.error) as error:
             self._data.close()
-            raise TidemillError(Reason.CONFIG, f"{str(path)!r} is no valid GGUF file: {error}") from error
+            raise TidemillError(Reason.MODEL_UNSUPPORTED, f"{str(path)!r} is no valid GGUF file: {error}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -214,7 +227,7 @@ class GgufFile:
         return BLOCK_TYPES[kind].name if kind in BLOCK_TYPES else _OTHER_TYPES.get(kind, f"type {kind}")
 
     def read(self, name: str) -> Floats:
-        """The tensor ``name`` as float32, dequantised. Raises TidemillError(CONFIG) for a type that can't be read or a short file."""
+        """The tensor ``name`` as float32, dequantised. Raises TidemillError(MODEL_UNSUPPORTED) for other types and short files."""
         kind, blocks = self._blocks(name)
         return kind.decode(blocks).reshape(self.tensors[name].shape)
 
@@ -228,10 +241,12 @@ class GgufFile:
         kind = BLOCK_TYPES.get(info.type_id)
         if kind is None:
             type_name = _OTHER_TYPES.get(info.type_id, f"type {info.type_id}")
-            raise TidemillError(Reason.CONFIG, f"tensor {name!r} has the type {type_name}; supported are {supported_types()}")
+            raise TidemillError(
+                Reason.MODEL_UNSUPPORTED, f"tensor {name!r} has the type {type_name}; supported are {supported_types()}"
+            )
         count, rest = divmod(prod(info.shape), kind.elements)
         if rest or info.offset + count * kind.size > len(self._data):
-            raise TidemillError(Reason.CONFIG, f"tensor {name!r} of {str(self.path)!r} is cut short or misshapen")
+            raise TidemillError(Reason.MODEL_UNSUPPORTED, f"tensor {name!r} of {str(self.path)!r} is cut short or misshapen")
         raw = np.frombuffer(self._data[info.offset : info.offset + count * kind.size], np.uint8)
         return kind, raw.reshape(count, kind.size)
 

@@ -1,7 +1,7 @@
 """Tokenizer of a GGUF file as Hugging Face's tokenizer.json.
 
-GGUF names its pre-tokenizer (``tokenizer.ggml.pre``) and leaves its pattern to the reader. The table here holds what the models'
-own tokenizer.json have; an unknown name is refused, since a near miss would split text wrongly without a sign.
+GGUF names its pre-tokenizer (``tokenizer.ggml.pre``) and leaves its pattern to the reader. The table here holds what the
+models' own tokenizer.json have; an unknown name is refused, since a near miss would split text wrongly without a sign.
 """
 
 from __future__ import annotations
@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill_common.errors import Reason, TidemillError
+from tidemill_engine.model_check import refused
 
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
-_QWEN2 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-_LLAMA3 = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+_QWEN2 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
 
 def _byte_level(use_regex: bool) -> dict[str, Any]:
@@ -43,9 +39,9 @@ _IGNORE_MERGES = {"llama-bpe"}
 
 
 def check(metadata: Mapping[str, Any]) -> None:
-    """Raise TidemillError(CONFIG) that names the tokenizer when it can't be converted."""
+    """Raise TidemillError(MODEL_UNSUPPORTED) that names the tokenizer when it can't be converted."""
     if (model := metadata.get("tokenizer.ggml.model")) != "gpt2":
-        raise TidemillError(Reason.CONFIG, f"the GGUF tokenizer {model!r} is not supported; byte-level BPE ('gpt2') is")
+        raise refused(f"the GGUF tokenizer {model!r} is not supported; byte-level BPE ('gpt2') is")
     if (pre := metadata.get("tokenizer.ggml.pre")) not in PRE_TOKENIZERS:
         raise TidemillError(
             Reason.CONFIG, f"the GGUF pre-tokenizer {pre!r} is not supported; supported are {sorted(PRE_TOKENIZERS)}"
@@ -53,7 +49,7 @@ def check(metadata: Mapping[str, Any]) -> None:
 
 
 def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Content of tokenizer.json. Raises TidemillError(CONFIG) for a tokenizer that can't be converted."""
+    """Content of tokenizer.json. Raises TidemillError(MODEL_UNSUPPORTED) for a tokenizer that can't be converted."""
     check(metadata)
     pre = metadata["tokenizer.ggml.pre"]
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]

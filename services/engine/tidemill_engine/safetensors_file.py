@@ -18,7 +18,20 @@ import numpy.typing as npt
 
 from tidemill_common.errors import Reason, TidemillError
 
-SIZES = {"F32": 4, "F16": 2, "BF16": 2, "F64": 8, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}
+SIZES = {
+    "F32": 4,
+    "F16": 2,
+    "BF16": 2,
+    "F64": 8,
+    "I64": 8,
+    "I32": 4,
+    "I16": 2,
+    "I8": 1,
+    "U8": 1,
+    "BOOL": 1,
+    "F8_E4M3": 1,
+    "F8_E5M2": 1,
+}
 _MAX_HEADER = 100_000_000
 _ALIGNMENT = 8
 
@@ -54,7 +67,7 @@ def write(path: Path, plans: list[Plan], tensors: Iterable[npt.NDArray[Any]]) ->
 
 
 def header(path: Path) -> Mapping[str, Any]:
-    """Header of ``path`` without its ``__metadata__``. Raises TidemillError(CONFIG) when the file is malformed or cut short."""
+    """Header of ``path`` without its ``__metadata__``. Raises TidemillError(MODEL_UNSUPPORTED) when the file is malformed or cut short."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
@@ -66,5 +79,5 @@ def header(path: Path) -> Mapping[str, Any]:
         if path.stat().st_size != 8 + length + end:
             raise ValueError(f"has {path.stat().st_size} bytes, its header promises {8 + length + end}")
     except (OSError, ValueError, KeyError, TypeError, struct.error) as error:
-        raise TidemillError(Reason.CONFIG, f"{str(path)!r} is no complete safetensors file: {error}") from error
+        raise TidemillError(Reason.MODEL_UNSUPPORTED, f"{str(path)!r} is no complete safetensors file: {error}") from error
     return tensors
