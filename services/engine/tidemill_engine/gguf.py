@@ -227,7 +227,7 @@ class GgufFile:
         return BLOCK_TYPES[kind].name if kind in BLOCK_TYPES else _OTHER_TYPES.get(kind, f"type {kind}")
 
     def read(self, name: str) -> Floats:
-        """The tensor ``name`` as float32, dequantised. Raises TidemillError(MODEL_UNSUPPORTED) for other types and short files."""
+        """The tensor ``name`` as float32, dequantised. Raises TidemillError(MODEL_UNSUPPORTED) when it can't."""
         kind, blocks = self._blocks(name)
         return kind.decode(blocks).reshape(self.tensors[name].shape)
 
@@ -241,9 +241,8 @@ class GgufFile:
         kind = BLOCK_TYPES.get(info.type_id)
         if kind is None:
             type_name = _OTHER_TYPES.get(info.type_id, f"type {info.type_id}")
-            raise TidemillError(
-                Reason.MODEL_UNSUPPORTED, f"tensor {name!r} has the type {type_name}; supported are {supported_types()}"
-            )
+            problem = f"tensor {name!r} has the type {type_name}; supported are {supported_types()}"
+            raise TidemillError(Reason.MODEL_UNSUPPORTED, problem)
         count, rest = divmod(prod(info.shape), kind.elements)
         if rest or info.offset + count * kind.size > len(self._data):
             raise TidemillError(Reason.MODEL_UNSUPPORTED, f"tensor {name!r} of {str(self.path)!r} is cut short or misshapen")

@@ -43,9 +43,7 @@ def check(metadata: Mapping[str, Any]) -> None:
     if (model := metadata.get("tokenizer.ggml.model")) != "gpt2":
         raise refused(f"the GGUF tokenizer {model!r} is not supported; byte-level BPE ('gpt2') is")
     if (pre := metadata.get("tokenizer.ggml.pre")) not in PRE_TOKENIZERS:
-        raise TidemillError(
-            Reason.CONFIG, f"the GGUF pre-tokenizer {pre!r} is not supported; supported are {sorted(PRE_TOKENIZERS)}"
-        )
+        raise refused(f"the GGUF pre-tokenizer {pre!r} is not supported; supported are {sorted(PRE_TOKENIZERS)}")
 
 
 def tokenizer_json(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,10 +32,10 @@ def fetch(repository: str, directory: Path, progress: Progress) -> None:
     Raises TidemillError: MODEL_UNSUPPORTED for a model that can't be served, before its weights are loaded; DOWNLOAD_FAILED.
     """
     # Imported here: it takes a second that every other command would pay.
-    import httpx
+    import httpx2
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-    from huggingface_hub.utils import disable_progress_bars
+    from huggingface_hub.utils.tqdm import disable_progress_bars
 
     endpoint = os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT
     disable_progress_bars()
@@ -52,7 +52,7 @@ def fetch(repository: str, directory: Path, progress: Progress) -> None:
                 check_config(read_json(directory / CONFIG_FILE))
             done += size
         progress("Downloaded", done, done)
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx2.HTTPError, OSError) as error:
         first = str(error).strip().partition("\n")[0]
         raise TidemillError(Reason.DOWNLOAD_FAILED, f"the hub at {endpoint} did not give {repository!r}: {first}") from error
 

@@ -1,7 +1,7 @@
 """The model store: one directory per model below ``paths.models_dir()``, made whole or not at all.
 
-A model is built in a ``.partial-*`` folder beside its place and renamed into it. The models folder itself is the lock (flock), so
-a killed call frees it and leaves no lock file; whoever holds the lock next removes what a killed call left behind.
+A model is built in a ``.partial-*`` folder beside its place and renamed into it. The models folder itself is the lock (flock),
+so a killed call frees it and leaves no lock file; whoever holds the lock next removes what a killed call left behind.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ModelStore:
         self.root = root or paths.models_dir()
 
     def find(self, name: str) -> Path:
-        """Directory of ``name``, or of a model directory by path. Raises TidemillError(CONFIG) with the command that adds it."""
+        """Directory of ``name``, which may be a model directory's path. Raises TidemillError(CONFIG) when it is not here."""
         if _NAME.fullmatch(name) and (self.root / name / PROFILE_FILE).is_file():
             return self.root / name
         if os.sep in name and (Path(name) / PROFILE_FILE).is_file():

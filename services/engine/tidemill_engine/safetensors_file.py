@@ -67,7 +67,7 @@ def write(path: Path, plans: list[Plan], tensors: Iterable[npt.NDArray[Any]]) ->
 
 
 def header(path: Path) -> Mapping[str, Any]:
-    """Header of ``path`` without its ``__metadata__``. Raises TidemillError(MODEL_UNSUPPORTED) when the file is malformed or cut short."""
+    """Header of ``path`` without its ``__metadata__``. Raises TidemillError(MODEL_UNSUPPORTED) when it is malformed."""
     try:
         with path.open("rb") as file:
             (length,) = struct.unpack("<Q", file.read(8))
