@@ -37,7 +37,8 @@ class BlockIndex:
     """Holders of each block and the link to its parent, at most ``max_blocks`` digests; the longest untouched go first.
 
     A block that nobody holds any more stays as a link, so that a shallower block of the same chain is still found. Workers
-    evict the end of a chain first, so a held block stands for its ancestors; where that is wrong, the worker says PREFIX_UNKNOWN.
+    evict the end of a chain first, so a held block stands for its ancestors; where that is wrong, the worker answers
+    PREFIX_UNKNOWN.
     """
 
     def __init__(self, max_blocks: int) -> None:

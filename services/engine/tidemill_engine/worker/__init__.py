@@ -1,0 +1,1 @@
+"""What both workers share around the engine: registration with routers, membership, messages, process life."""
