@@ -13,6 +13,7 @@ import typer
 
 import tidemill_common
 from tidemill_common.errors import TidemillError
+from tidemill_harness import commands_model
 
 app = typer.Typer(
     name="tidemill",
@@ -21,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.add_typer(commands_model.app, name="model")
 
 
 def _version(wanted: bool) -> None:

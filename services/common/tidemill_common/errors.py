@@ -37,6 +37,8 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
     CANCELLED = "CANCELLED"
     UNAVAILABLE = "UNAVAILABLE"
+    MODEL_UNSUPPORTED = "MODEL_UNSUPPORTED"
+    DOWNLOAD_FAILED = "DOWNLOAD_FAILED"
     CONFIG = "CONFIG"
     INTERNAL = "INTERNAL"
 
@@ -88,6 +90,8 @@ CATALOGUE: dict[Reason, Entry] = {
     Reason.DEADLINE_EXCEEDED: Entry("DEADLINE_EXCEEDED", 504, "deadline_exceeded", _OURS, "The turn took longer than its deadline; ask for less, or raise TIDEMILL_GATEWAY_TURN_SECONDS."),
     Reason.CANCELLED: Entry("CANCELLED", 499, "cancelled", _BAD, "The caller went away."),
     Reason.UNAVAILABLE: Entry("UNAVAILABLE", 503, "service_unavailable", _OURS, "A service does not answer; `tidemill status` shows which."),
+    Reason.MODEL_UNSUPPORTED: Entry("FAILED_PRECONDITION", 400, "model_unsupported", _BAD, "Served are dense Llama, Qwen2 and Qwen3 chat models: Hugging Face directories with safetensors, or GGUF files (F32, F16, BF16, Q8_0, Q6_K, Q4_1, Q4_0)."),
+    Reason.DOWNLOAD_FAILED: Entry("UNAVAILABLE", 503, "download_failed", _OURS, "Check the network and the name, then run the command again; nothing half made is left."),
     Reason.CONFIG: Entry("FAILED_PRECONDITION", 500, "configuration", _OURS, "Correct the setting named."),
     Reason.INTERNAL: Entry("INTERNAL", 500, "server_error", _OURS, "A bug: the service's log has the trace."),
 }  # fmt: skip
