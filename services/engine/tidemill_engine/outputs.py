@@ -66,3 +66,20 @@ class FirstToken:
 
     token_id: int
     cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Blocks of a prompt are computed and may be exported; inside the engine only.
+
+    Attributes:
+        first_block: index of the first one in the prompt.
+        blocks: their places in the pool.
+        token_count: tokens in all of them.
+        last: whether the prompt ends with them.
+    """
+
+    first_block: int
+    blocks: tuple[int, ...]
+    token_count: int
+    last: bool
