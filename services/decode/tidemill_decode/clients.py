@@ -61,8 +61,9 @@ def _part(response: pb.PrefillResponse, fingerprint: str) -> Part:
     match response.WhichOneof("kind"):
         case "chunk":
             chunk = response.chunk
-            if chunk.fingerprint != fingerprint:
-                raise TidemillError(Reason.KV_CORRUPT, f"KV of {chunk.fingerprint!r} arrived, not of {fingerprint!r}")
+            if chunk.fingerprint != fingerprint or chunk.first_layer:
+                found = f"{chunk.fingerprint!r} from layer {chunk.first_layer}"
+                raise TidemillError(Reason.KV_CORRUPT, f"KV of {found} arrived, not all layers of {fingerprint!r}")
             return KvBlocks(chunk.first_block, chunk.token_count, chunk.data, tuple(chunk.checksums))
         case "first_token":
             return FirstToken(response.first_token.token_id, response.first_token.cached_tokens)
