@@ -60,6 +60,13 @@ async def test_a_disaggregated_turn_equals_an_aggregated_one_token_for_token(tin
         await running.idle()
 
 
+async def test_a_turn_of_one_token_still_tells_both_hops(tiny: Path) -> None:
+    async with fleet(tiny) as running:
+        pulled = await running.generate(running.request(PROMPT, True, max_tokens=1))
+        assert pulled.tokens == (await aggregated(running, max_tokens=1)).tokens
+        assert pulled.hops == ["prefill", "decode"]
+
+
 async def test_the_next_turn_names_the_held_prefix_and_sends_only_what_follows(tiny: Path) -> None:
     async with fleet(tiny) as running:
         first = await running.generate(running.request(PROMPT, True))

@@ -47,6 +47,8 @@ class Turn:
 
     async def responses(self, clients: PrefillClients, peer: Peer | None) -> AsyncGenerator[pb.GenerateResponse]:
         """Messages of the turn, its KV pulled from ``peer`` if there is one. Closing this frees blocks and transfer."""
+        held = self.request.prefix_blocks * self.worker.engine.block_size
+        worker_metrics.PROMPT_TOKENS.labels(SERVICE).inc(held + len(self.request.token_ids))
         async with contextlib.AsyncExitStack() as stack:
             generation = await self._begin(clients, peer, stack)
             async for step in generation:
@@ -57,6 +59,7 @@ class Turn:
         if peer is None:
             return await stack.enter_async_context(contextlib.aclosing(engine.generate(self.request)))
         metrics.PULLS.inc()
+        stack.callback(self._count_pull)
         generation = await stack.enter_async_context(contextlib.aclosing(engine.generate_remote(self.request)))
         self._pull = await stack.enter_async_context(contextlib.aclosing(Pull[common_pb2.Hop](generation, engine.block_size)))
         self._pull.start(lambda admission: self._ask(clients, peer, admission))
@@ -93,7 +96,11 @@ class Turn:
         if self._pull is None:
             return [own]
         await self._pull.settle(LAST_KV_SECONDS)
+        return [own] if self._pull.hop is None else [self._pull.hop, own]
+
+    def _count_pull(self) -> None:
+        if self._pull is None:
+            return
         worker_metrics.TRANSFERRED_TOKENS.labels(SERVICE).inc(self._pull.imported_tokens)
         if self._pull.failure:
             metrics.FALLBACKS.labels(self._pull.failure.reason.value).inc()
-        return [own] if self._pull.hop is None else [self._pull.hop, own]

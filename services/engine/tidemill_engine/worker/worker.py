@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import secrets
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from tidemill_engine.worker.settings import WorkerSettings
 log = logging.getLogger(__name__)
 
 DRAIN_NOTICE_SECONDS = 1.0
+WATCH_SECONDS = 1.0
 
 
 class Worker:
@@ -65,6 +68,7 @@ class Worker:
         hello = self._hello(engine, address)
         self._registrations = [Registration(each, hello, engine, self.membership) for each in self.settings.routers]
         self._tasks = [asyncio.create_task(each.run()) for each in self._registrations]
+        self._tasks.append(asyncio.create_task(self._watch(engine)))
         await self._registered_once()
         return {"worker": self.ref.worker_id}
 
@@ -88,6 +92,13 @@ class Worker:
             yield
         finally:
             self._touch()
+
+    async def _watch(self, engine: Engine) -> None:
+        """End the process when its engine has died, so that whoever runs it starts a new one."""
+        while engine.alive:  # noqa: ASYNC110 - a thread that dies sets no event
+            await asyncio.sleep(WATCH_SECONDS)
+        log.critical("the engine's thread has ended; this worker stops")
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _touch(self) -> None:
         for each in self._registrations:
