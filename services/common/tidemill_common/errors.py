@@ -18,6 +18,7 @@ class Reason(StrEnum):
     UNSUPPORTED_INPUT = "UNSUPPORTED_INPUT"
     MODEL_NOT_FOUND = "MODEL_NOT_FOUND"
     INVALID_API_KEY = "INVALID_API_KEY"
+    ORIGIN_REFUSED = "ORIGIN_REFUSED"
     NOT_FOUND = "NOT_FOUND"
     PREVIOUS_RESPONSE_NOT_FOUND = "PREVIOUS_RESPONSE_NOT_FOUND"
     CONTEXT_LENGTH_EXCEEDED = "CONTEXT_LENGTH_EXCEEDED"
@@ -71,6 +72,7 @@ CATALOGUE: dict[Reason, Entry] = {
     Reason.UNSUPPORTED_INPUT: Entry("INVALID_ARGUMENT", 400, "unsupported_input", _BAD, "Send text, or choose a model that takes this input."),
     Reason.MODEL_NOT_FOUND: Entry("NOT_FOUND", 404, "model_not_found", _BAD, "GET /v1/models lists what is served."),
     Reason.INVALID_API_KEY: Entry("UNAUTHENTICATED", 401, "invalid_api_key", "authentication_error", "Send `Authorization: Bearer KEY`; `tidemill key add` makes a key."),
+    Reason.ORIGIN_REFUSED: Entry("PERMISSION_DENIED", 403, "origin_refused", _BAD, "Connect from a program, or from a page of this host."),
     Reason.NOT_FOUND: Entry("NOT_FOUND", 404, "not_found", _BAD, "Check the path and the id."),
     Reason.PREVIOUS_RESPONSE_NOT_FOUND: Entry("NOT_FOUND", 400, "previous_response_not_found", _BAD, "Send the whole conversation once, without previous_response_id."),
     Reason.CONTEXT_LENGTH_EXCEEDED: Entry("INVALID_ARGUMENT", 400, "context_length_exceeded", _BAD, "Shorten the conversation, make the client leaner (see docs/clients.md), or serve a model with a longer context (`tidemill up --context-length N`)."),

@@ -81,6 +81,10 @@ class ResponseEvents:
         """``response.created`` and ``response.in_progress``."""
         return [self._event(f"response.{name}", response=self.response) for name in ("created", "in_progress")]
 
+    def in_progress(self) -> Event:
+        """``response.in_progress`` once more: a sign of life in a long silence."""
+        return self._event("response.in_progress", response=self.response)
+
     def feed(self, events: Sequence[ParseEvent]) -> list[Event]:
         """Events of parsed output; ``response.output_item.done`` comes with the item's last part.
 

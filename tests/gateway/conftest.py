@@ -1,0 +1,17 @@
+"""A gateway among fakes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.stack import Stack, running
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    """A gateway with one decode worker and default settings."""
+    async with running(tmp_path) as started:
+        yield started
