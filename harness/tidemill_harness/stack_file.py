@@ -57,6 +57,11 @@ class StackFile:
     started: float
     services: tuple[ServiceEntry, ...]
 
+    @property
+    def ready(self) -> bool:
+        """Whether every service was ready when the file was written."""
+        return all(each.state == "ready" for each in self.services)
+
     def write(self, path: Path | None = None) -> None:
         """Write whole or not at all, readable by the owner only."""
         paths.write_private(path or paths.stack_file(), json.dumps(asdict(self), indent=1) + "\n")

@@ -1,7 +1,8 @@
 """A child that never outlives its parent.
 
 The parent keeps the write end of a pipe and never writes; the kernel closes it when the parent dies, however it dies. A thread
-of the child reads the other end, so even a hung event loop does not keep the child alive.
+of the child reads the other end, so even a hung event loop does not keep the child alive. A file that describes the parent goes
+with it: the first child that notices removes it.
 """
 
 from __future__ import annotations
@@ -12,25 +13,41 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 LIFELINE_FD = "TIDEMILL_LIFELINE_FD"
 ANNOUNCE_FD = "TIDEMILL_ANNOUNCE_FD"
+LIFELINE_FILE = "TIDEMILL_LIFELINE_FILE"
+"""``<pid>:<path>``: a JSON file to remove when the parent ``pid`` is gone, if its "pid" is still that of the parent."""
 
 
 def hold(grace_seconds: float = 15.0) -> None:
     """Watch the lifeline if there is one: at its end, SIGTERM to this process, and after the grace an immediate exit."""
-    descriptor = os.environ.pop(LIFELINE_FD, None)
+    descriptor, file = os.environ.pop(LIFELINE_FD, None), os.environ.pop(LIFELINE_FILE, "")
     if descriptor is not None:
-        threading.Thread(target=_watch, args=(int(descriptor), grace_seconds), name="lifeline", daemon=True).start()
+        arguments = (int(descriptor), file, grace_seconds)
+        threading.Thread(target=_watch, args=arguments, name="lifeline", daemon=True).start()
 
 
-def _watch(descriptor: int, grace_seconds: float) -> None:
+def _watch(descriptor: int, file: str, grace_seconds: float) -> None:
     os.set_inheritable(descriptor, False)
     while os.read(descriptor, 1):
         pass
+    if file:
+        owner, _, path = file.partition(":")
+        remove_owned(Path(path), int(owner))
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(grace_seconds)
     os._exit(1)
+
+
+def remove_owned(path: Path, owner: int) -> None:
+    """Remove ``path`` if its "pid" is ``owner``: a successor may have written its own already."""
+    try:
+        if json.loads(path.read_text(encoding="utf-8"))["pid"] == owner:
+            path.unlink(missing_ok=True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return
 
 
 def announce(message: Mapping[str, object]) -> None:
