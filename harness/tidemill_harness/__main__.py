@@ -13,7 +13,7 @@ import typer
 
 import tidemill_common
 from tidemill_common.errors import TidemillError
-from tidemill_harness import commands_model
+from tidemill_harness import commands_key, commands_model, commands_stack, doctor
 
 app = typer.Typer(
     name="tidemill",
@@ -23,6 +23,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(commands_model.app, name="model")
+app.add_typer(commands_key.app, name="key")
+commands_stack.register(app)
+doctor.register(app)
 
 
 def _version(wanted: bool) -> None:

@@ -119,10 +119,9 @@ class Child:
         )
 
     async def _supervise(self) -> None:
-        failures = 0
-        descriptor = stack_logs.open_new(self.log)
+        failures, open_log = 0, stack_logs.open_new
         while not self._stopping.is_set():
-            ready_at, code = await self._run(descriptor)
+            ready_at, code = await self._run(open_log(self.log))
             if self._stopping.is_set():
                 break
             steady = ready_at is not None and time.monotonic() - ready_at >= self._backoff.steady
@@ -135,7 +134,7 @@ class Child:
                 self._report(f"{self.spec.name} {_ending(code)} {failures} times in a row and is left down; see {self.log}")
                 return
             await self._pause(failures, code)
-            descriptor = stack_logs.open_again(self.log)
+            open_log = stack_logs.open_again
         self._set("stopped")
 
     async def _pause(self, failures: int, code: int) -> None:

@@ -103,7 +103,7 @@ async def _workers(stack: StackFile, problems: list[str]) -> list[dict[str, Any]
             return None
     return [
         {
-            "id": worker.ref.id,
+            "id": worker.ref.worker_id,
             "role": router_service_pb2.Role.Name(worker.role).removeprefix("ROLE_").lower(),
             "address": worker.address,
             "node_type": worker.node_type,

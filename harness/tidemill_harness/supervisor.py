@@ -56,7 +56,7 @@ class Supervisor:
         self._bounding: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start every child and wait until all are ready. Raises TidemillError(CONFIG) when one ends before, and leaves none."""
+        """Start every child and wait until all are ready. Raises TidemillError(CONFIG) when one ends before that."""
         self._lifeline = os.pipe()
         environment = os.environ | ({lifeline.LIFELINE_FILE: f"{os.getpid()}:{self._file}"} if self._file else {})
         for spec in self._specs:
