@@ -80,6 +80,7 @@ class Child:
         self._changed = changed
         self._report = report
         self._backoff = backoff
+        self._was_ready = False
         self._process: asyncio.subprocess.Process | None = None
         self._first = asyncio.get_running_loop().create_future()
         self._stopping = asyncio.Event()
@@ -141,7 +142,8 @@ class Child:
         delay = self._backoff.delay(failures)
         self.restarts += 1
         self._set("restarting")
-        self._report(f"{self.spec.name} {_ending(code)}; it starts again in {delay:.1f} s (log: {self.log})")
+        if self._was_ready:
+            self._report(f"{self.spec.name} {_ending(code)}; it starts again in {delay:.1f} s (log: {self.log})")
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), delay)
 
@@ -182,6 +184,7 @@ class Child:
             return None
         if not self.announcement:
             return None
+        self._was_ready = True
         self._set("ready")
         if not self._first.done():
             self._first.set_result(None)

@@ -189,7 +189,15 @@ def available_memory(meminfo: Path) -> int | None:
 
 def check_sandbox() -> Iterable[Finding]:
     """Commands of the agent can be confined."""
-    return []
+    from tidemill_harness.sandbox import probe
+
+    tried = probe.findings()
+    working = [f"{each.sandbox.name} ({each.detail})" for each in tried if each.works]
+    if working:
+        yield Finding("sandbox", Level.OK, working[0])
+        return
+    reasons = "; ".join(f"{each.sandbox.name}: {each.detail}" for each in tried) or "none for this system"
+    yield Finding("sandbox", Level.FAILS, reasons, "apt-get install bubblewrap (or `tidemill run --sandbox full-access`)")
 
 
 CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (

@@ -62,7 +62,6 @@ class Supervisor:
         for spec in self._specs:
             own, log = dict(environment) | dict(spec.environment), self._logs / f"{spec.name}.log"
             self._children.append(Child(spec, own, self._lifeline[0], log, self._changed, self._report, self._backoff))
-        self._changed()
         self._bounding = asyncio.create_task(self._bound_logs(), name="bound logs")
         try:
             await asyncio.gather(*(child.ready() for child in self._children))
@@ -143,10 +142,11 @@ async def local_stack(
             report=report,
             file=paths.stack_file() if shared else None,
         )
-        if writer:
-            writer.supervisor = supervisor
         try:
             await supervisor.start()
+            if writer:
+                writer.supervisor = supervisor
+                writer.write()
             url = str(supervisor.announcement("gateway").get("url", f"http://{LOOPBACK}:{http_port}"))
             yield LocalStack(url, api_key, model_dir.name, not as_asked, supervisor)
         finally:
@@ -165,7 +165,7 @@ class _StackWriter:
         self.supervisor: Supervisor | None = None
 
     def write(self) -> None:
-        """Write what runs now."""
+        """Write what runs now; nothing before all were ready once, so that a stack that is found also answers."""
         if self.supervisor is not None:
             services, key_file = self.supervisor.entries(), str(paths.first_key_file())
             StackFile(os.getpid(), self.url, key_file, self.model, self.started, services).write()
