@@ -235,10 +235,11 @@ def _tool_choice(raw: Any) -> ToolChoice:
 
 
 def _named_tool(raw: Any) -> NamedTool:
-    try:
-        return NamedTool(raw["type"], raw.get("name") or "", raw.get("namespace") or "")
-    except (ValidationError, KeyError, TypeError, AttributeError) as error:
-        raise _invalid(f"a tool choice has type and name, both strings; got {str(raw)[:200]!r}", "tool_choice") from error
+    fields = {key: raw.get(key) or "" for key in ("type", "name", "namespace")} if isinstance(raw, Mapping) else {}
+    named = bool(fields) and all(isinstance(value, str) for value in fields.values())
+    if not named or not (fields["name"] or fields["type"] == "tool_search"):
+        raise _invalid(f"tool_choice names a tool by type and name, both strings; got {str(raw)[:200]!r}", "tool_choice")
+    return NamedTool(**fields)
 
 
 def _text_format(text: Any) -> TextFormat:
