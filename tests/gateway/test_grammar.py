@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from tidemill_gateway.grammar import check_grammar, turn_grammar
 from tidemill_gateway.request import ChoiceMode, FormatKind, TextFormat
@@ -227,6 +227,24 @@ def test_forty_tools_make_one_grammar(judge: Judge) -> None:
     assert check_grammar(many) == ""
     assert judge.verdict(many, '<tool_call>\n{"name": "tool_39", "arguments": {"p39": 1}}\n</tool_call>') == "ends"
     assert judge.verdict(many, '<tool_call>\n{"name": "tool_39", "arguments": {"p38"') == "refused"
+
+
+class MarkerTokens:
+    """A tokenizer with a token for each byte and one for the begin marker, as Qwen's has."""
+
+    eos_token_id, bos_token_id, special_token_ids = 257, None, (257,)
+    tokens = (*(bytes([value]) for value in range(256)), b"<tool_call>", b"<|im_end|>")
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
+def test_a_marker_that_is_one_token_starts_a_call() -> None:
+    tokenizer = LLTokenizer(TokenizerWrapper(MarkerTokens()))
+    matcher = LLMatcher(tokenizer, grammar(AUTO), log_level=0)
+    assert matcher.consume_tokens([*b"I look.", 256])
+    assert matcher.validate_tokens([ord(" ")]) == 0
+    assert matcher.consume_tokens([*PLOT.removeprefix("<tool_call>").encode(), 257])
 
 
 def test_a_broken_grammar_is_described() -> None:

@@ -22,10 +22,13 @@ class Vocabulary:
     Attributes:
         token_bytes: bytes by id; a special token's are its text; b"" where an id has none.
         special_ids: ids of added tokens, by text.
+        control_ids: those of them that are no text, such as <|im_end|>; others, such as Qwen's <tool_call>, are text that
+            models write with one token.
     """
 
     token_bytes: tuple[bytes, ...]
     special_ids: Mapping[str, int]
+    control_ids: frozenset[int] = frozenset()
 
     def decode(self, ids: Iterable[int]) -> bytes:
         """Bytes of ``ids``; ids beyond the vocabulary add nothing."""
@@ -44,7 +47,8 @@ class Vocabulary:
             table[token] = to_bytes(text)
         for text, token in added.items():
             table[token] = text.encode()
-        return cls(tuple(table), added)
+        control = frozenset(int(token["id"]) for token in tokenizer.get("added_tokens", []) if token.get("special"))
+        return cls(tuple(table), added, control)
 
 
 class _byte_level:  # noqa: N801 - used as a function
