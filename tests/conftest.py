@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tidemill_common import paths
 from tidemill_common.model_dir import PROFILE_FILE
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("tidemill", deadline=None)
+settings.load_profile("tidemill")
 
 
 @pytest.fixture(scope="session")
