@@ -14,7 +14,6 @@ from tidemill_gateway.request import (
     NamedTool,
     ToolChoice,
     parse_create,
-    read_json,
 )
 
 
@@ -138,18 +137,6 @@ def test_what_cannot_be_honoured_is_refused_not_ignored(field: str) -> None:
 def test_a_request_without_a_model_is_refused() -> None:
     assert refusal({}).param == "model"
     assert refusal([]).reason is Reason.INVALID_REQUEST
-
-
-@pytest.mark.parametrize("data", [b"\xff", "{", "[]", '"text"', '{"a": NaN}', '{"a": ' * 100_000, "[" + "1" * 5000 + "]"])
-def test_a_malformed_frame_is_refused(data: str | bytes) -> None:
-    with pytest.raises(TidemillError) as caught:
-        read_json(data)
-    assert caught.value.reason is Reason.INVALID_REQUEST
-
-
-def test_half_a_surrogate_pair_reads_as_a_replacement_character() -> None:
-    value = read_json('{"text": "cut \\ud83d", "whole": "\\ud83d\\ude00", "\\udc00": [1]}')
-    assert value == {"text": "cut \ufffd", "whole": "\U0001f600", "\ufffd": [1]}
 
 
 json_values = st.recursive(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import field
 from enum import StrEnum
@@ -134,35 +133,6 @@ _PLAIN = (
     "temperature", "top_p", "seed", "reasoning", "prompt_cache_key", "client_metadata", "metadata", "stream_id",
 )  # fmt: skip
 _ECHOED = ("tool_choice", "text", "service_tier", "safety_identifier", "user", "prompt_cache_retention", "max_tool_calls")
-
-
-def read_json(data: str | bytes) -> Json:
-    """The JSON object of one frame or body. Half a surrogate pair, which JavaScript cuts strings into, reads as U+FFFD.
-
-    Raises TidemillError(INVALID_REQUEST).
-    """
-    try:
-        value = json.loads(data, parse_constant=_no_constant)
-    except UnicodeDecodeError as error:
-        raise _invalid(f"the request is not UTF-8: {error}", None) from error
-    except (ValueError, RecursionError) as error:
-        raise _invalid(f"the request is not JSON: {error}", None) from error
-    if not isinstance(value, dict):
-        raise _invalid(f"a request is a JSON object, not {type(value).__name__}", None)
-    escaped = b"\\ud" in data.lower() if isinstance(data, bytes) else "\\ud" in data.lower()
-    return _mended(value) if escaped else value
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
-
-
-def _mended(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_mended(child) for child in value]
-    return {_mended(key): _mended(child) for key, child in value.items()} if isinstance(value, dict) else value
 
 
 def parse_create(raw: Json) -> CreateRequest:
