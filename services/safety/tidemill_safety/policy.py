@@ -9,8 +9,8 @@ from tidemill_safety.classifier import Classifier
 from tidemill_safety.normalise import normalise, normalise_command
 from tidemill_safety.rules import Direction, Rule, RuleSet
 
-WINDOW_CHARS = 400
-OVERLAP_CHARS = 200
+WINDOW_CHARS = 500
+OVERLAP_CHARS = 150
 CLASSIFIER = "classifier"
 
 
