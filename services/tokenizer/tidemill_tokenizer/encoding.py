@@ -51,7 +51,8 @@ class TokenizersEncoder:
     def __init__(self, spec: Mapping[str, Any], note: str = "") -> None:
         self.note = note
         self.special_ids: Mapping[str, int] = _added(spec)
-        self.pipeline = tokenizers.Tokenizer.from_str(json.dumps(_without_added(spec)))
+        self.vocab = _mergeable(spec)
+        self.pipeline = tokenizers.Tokenizer.from_str(json.dumps(_without_added(spec, self.vocab)))
 
     def encode(self, text: str) -> list[int]:
         """See ``Encoder.encode``."""
@@ -67,7 +68,7 @@ class TiktokenEncoder:
 
     def __init__(self, spec: Mapping[str, Any], pattern: str, fallback: TokenizersEncoder) -> None:
         self.special_ids: Mapping[str, int] = fallback.special_ids
-        ranks = _ranks(spec)
+        ranks = _ranks(fallback.vocab)
         self._core = tiktoken.Encoding(
             "tidemill", pat_str=pattern, mergeable_ranks=ranks, special_tokens=dict(self.special_ids)
         )
@@ -87,7 +88,15 @@ class TiktokenEncoder:
         return self._core.encode_ordinary(text)
 
 
-def load(directory: Path) -> Encoder:
+def load_vocabulary(directory: Path) -> Vocabulary:
+    """Bytes of every token of a model directory. Raises TidemillError(CONFIG)."""
+    try:
+        return Vocabulary.load(directory)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TidemillError(Reason.CONFIG, f"the vocabulary in {str(directory)!r} cannot be read: {error}") from error
+
+
+def load(directory: Path, vocabulary: Vocabulary) -> Encoder:
     """The encoder of a model directory. Raises TidemillError(CONFIG) when tokenizer.json is missing or no BPE model's."""
     spec = _read(directory / "tokenizer.json")
     fallback = TokenizersEncoder(spec)
@@ -97,7 +106,7 @@ def load(directory: Path) -> Encoder:
         fallback.note = fallback.note or "its pre-tokenizer is not in the table of known ones"
         return fallback
     encoder = TiktokenEncoder(spec, pattern, fallback)
-    sample = checks.disagreement(encoder.encode, fallback.encode, Vocabulary.load(directory))
+    sample = checks.disagreement(encoder.encode, fallback.encode, vocabulary)
     if sample is not None:
         fallback.note = f"tiktoken and tokenizers encode {sample!r} differently"
         return fallback
@@ -119,8 +128,8 @@ def _added(spec: Mapping[str, Any]) -> dict[str, int]:
     return {token["content"]: int(token["id"]) for token in spec.get("added_tokens", [])}
 
 
-def _without_added(spec: Mapping[str, Any]) -> dict[str, Any]:
-    return {**spec, "added_tokens": [], "post_processor": None, "model": {**spec["model"], "vocab": _mergeable(spec)}}
+def _without_added(spec: Mapping[str, Any], vocab: Mapping[str, int]) -> dict[str, Any]:
+    return {**spec, "added_tokens": [], "post_processor": None, "model": {**spec["model"], "vocab": vocab}}
 
 
 def _mergeable(spec: Mapping[str, Any]) -> dict[str, int]:
@@ -130,9 +139,9 @@ def _mergeable(spec: Mapping[str, Any]) -> dict[str, int]:
     return {text: token for text, token in spec["model"]["vocab"].items() if text not in added or text in merged}
 
 
-def _ranks(spec: Mapping[str, Any]) -> dict[bytes, int]:
+def _ranks(vocab: Mapping[str, int]) -> dict[bytes, int]:
     alphabet = byte_alphabet()
-    return {bytes(alphabet[char] for char in text): token for text, token in _mergeable(spec).items()}
+    return {bytes([alphabet[char] for char in text]): token for text, token in vocab.items()}
 
 
 def _unranked_characters(ranks: Mapping[bytes, int]) -> re.Pattern[str] | None:

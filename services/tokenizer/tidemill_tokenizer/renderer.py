@@ -58,8 +58,9 @@ class Renderer:
     @classmethod
     def load(cls, directory: Path) -> Renderer:
         """The renderer of a model directory. Raises TidemillError(CONFIG) that names the file at fault."""
-        vocabulary = Vocabulary.load(directory)
-        renderer = cls(ModelProfile.load(directory), encoding.load(directory), vocabulary, Template.load(directory))
+        profile = ModelProfile.load(directory)
+        vocabulary = encoding.load_vocabulary(directory)
+        renderer = cls(profile, encoding.load(directory, vocabulary), vocabulary, Template.load(directory))
         if renderer.encoder.note:
             log.warning("encoding through tokenizers, which is slower: %s", renderer.encoder.note)
         if renderer.difference:
@@ -74,12 +75,12 @@ class Renderer:
         A start without instructions and items gives nothing and an empty state: the first item may yet be the system message.
         Raises TidemillError(INVALID_REQUEST, INVALID_TOOLS).
         """
-        if self._whole is not None:
-            if state:
-                raise TidemillError(Reason.INVALID_REQUEST, "this model is rendered whole; send an empty render state", "state")
-            pieces, after = self._whole.render(instructions, tools, items, open_turn), b""
-        elif not (state or instructions or items or open_turn):
+        if self._whole is not None and state:
+            raise TidemillError(Reason.INVALID_REQUEST, "this model is rendered whole; send an empty render state", "state")
+        if not (state or instructions or items or open_turn):
             return Rendered([], b"", "")
+        if self._whole is not None:
+            pieces, after = self._whole.render(instructions, tools, items, open_turn), b""
         else:
             pieces, after = self._append(state, instructions, tools, items, open_turn)
         return Rendered(self._encode(pieces), after, readable_text(tuple(items)))

@@ -161,6 +161,9 @@ class Family(ABC):
         """
         state = State(Phase.HEADER)
         for item in items:
+            if isinstance(item, Reasoning) and not self.options.thinking:
+                problem = "the model has no syntax for thinking, so reasoning cannot be written"
+                raise TidemillError(Reason.INVALID_REQUEST, problem, "items")
             match item:
                 case Message("assistant", _) | ToolCall() | Reasoning() if self._continues(state, part_of(item)):
                     state = self._assistant(writer, state, item)
