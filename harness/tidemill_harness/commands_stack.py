@@ -157,7 +157,7 @@ def _print(stack: StackFile, found: StackStatus) -> None:
     from tidemill_harness import stack_status
 
     console = Console()
-    console.print(f"{stack.url} serves {stack.model} (pid {stack.pid}, key in {stack.key_file})", highlight=False)
+    typer.echo(f"{stack.url} serves {stack.model} (pid {stack.pid})\nkey in {stack.key_file}, logs in {paths.logs_dir()}")
     console.print(stack_status.services_table(found))
     if found.workers is not None:
         console.print(stack_status.workers_table(found.workers))

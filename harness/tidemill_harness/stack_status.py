@@ -141,7 +141,7 @@ def services_table(status: StackStatus) -> Table:
         entry = each.entry
         state = entry.state if each.ready or entry.state != "ready" else "not ready"
         columns = (entry.name, str(entry.pid or "-"), entry.address or "-", state, str(entry.restarts))
-        table.add_row(*map(escape, (*columns, decimal(each.memory) if each.memory else "-", entry.log)))
+        table.add_row(*map(escape, (*columns, decimal(each.memory) if each.memory else "-", Path(entry.log).name)))
     return table
 
 
