@@ -60,6 +60,11 @@ class BlockPool:
         """Blocks that sequences hold; 0 when none runs, else something leaks."""
         return self.total_blocks - len(self._free)
 
+    @property
+    def cached_digests(self) -> frozenset[bytes]:
+        """Digests of all cached blocks."""
+        return frozenset(self._by_digest)
+
     def match(self, root: bytes, packed_ids: bytes, limit: int) -> list[int]:
         """The longest cached run of at most ``limit`` full blocks of ``packed_ids`` after ``root``; takes no reference."""
         width = self.block_size * TOKEN_BYTES

@@ -55,7 +55,9 @@ class GrammarMatcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            raise TidemillError(Reason.INVALID_TOOLS, f"grammar failed: {self._matcher.get_error()}", "tools")
+            # The first line says what; the rest is the parser's own state.
+            problem = self._matcher.get_error().split("\n", 1)[0]
+            raise TidemillError(Reason.INVALID_TOOLS, f"grammar failed: {problem}", "tools")
 
 
 class GrammarCompiler:
@@ -70,6 +72,9 @@ class GrammarCompiler:
         self._capacity = capacity
         self._compiled: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
         self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._compiled)
 
     def matcher(self, grammar: str) -> GrammarMatcher:
         """A matcher at the start of ``grammar`` (Lark). Raises TidemillError(INVALID_TOOLS) when it is malformed."""
