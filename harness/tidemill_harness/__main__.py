@@ -13,7 +13,7 @@ import typer
 
 import tidemill_common
 from tidemill_common.errors import TidemillError
-from tidemill_harness import commands_key, commands_model, commands_stack, doctor
+from tidemill_harness import commands_key, commands_model, commands_run, commands_stack, doctor
 
 app = typer.Typer(
     name="tidemill",
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+commands_run.register(app)
 app.add_typer(commands_model.app, name="model")
 app.add_typer(commands_key.app, name="key")
 commands_stack.register(app)

@@ -28,6 +28,7 @@ from tidemill_harness.events import (
 )
 from tidemill_harness.interrupts import NoAnswer, StepLimitReached, TimeLimitReached
 from tidemill_harness.items import Item, ToolCall, call_of, message, text_of
+from tidemill_harness.limits import Limits
 from tidemill_harness.repeats import RepeatGuard
 
 Observe = Callable[[AgentEvent], None]
@@ -53,21 +54,6 @@ class Tools(Protocol):
     async def run(self, call: ToolCall) -> str:
         """The call's output as the model reads it. A call that fails says so in it."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of one task.
-
-    Attributes:
-        steps: model turns that may call tools; then one more is asked to answer; 0 = no limit.
-        seconds: wall time; 0 = no limit.
-        repeats: identical calls in a row that run; 0 = no limit.
-    """
-
-    steps: int = 20
-    seconds: float = 0.0
-    repeats: int = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 
+from tidemill_harness.plain import clean
+
 Ask = Callable[[str], Awaitable[str | None]]
 
 CHOICES = "[y]es once, [n]o, [a]lways in this session: "
@@ -33,7 +35,7 @@ class Approver:
         async with self._one:
             if action in self._always:
                 return True
-            reply = await self._choice(self._ask, f"{why}\n  {action}\nAllow it? {CHOICES}")
+            reply = await self._choice(self._ask, f"{why}\n{_shown(action)}\nAllow it? {CHOICES}")
             if reply == "a":
                 self._always.add(action)
             return reply in ("y", "a")
@@ -48,3 +50,8 @@ class Approver:
             if first in ("y", "n", "a"):
                 return first
             question = CHOICES
+
+
+def _shown(action: str) -> str:
+    """The whole action, indented, and nothing that hides a part of it."""
+    return "\n".join(f"  {line}" for line in clean(action).splitlines())

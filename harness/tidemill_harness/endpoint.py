@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,13 +122,3 @@ def api_key_for(endpoint: Endpoint, given: str, key_file: Path | None = None) ->
     if not endpoint.loopback or not path.is_file():
         return ""
     return path.read_text(encoding="utf-8").strip()
-
-
-def running_stack() -> tuple[str, Path] | None:
-    """URL and key file of this machine's running stack, or None."""
-    try:
-        stack = json.loads(paths.stack_file().read_text(encoding="utf-8"))
-        os.kill(int(stack["pid"]), 0)
-        return str(stack["url"]), Path(stack["key_file"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

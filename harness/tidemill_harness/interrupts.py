@@ -3,8 +3,7 @@
 Interrupt
 ├── StepLimitReached    calls went on although the model was told to answer
 ├── TimeLimitReached    the task's wall-time limit passed
-├── NoAnswer            the model ended its turn without text, twice
-└── UserInterrupt       Ctrl-C
+└── NoAnswer            the model ended its turn without text, twice
 """
 
 from __future__ import annotations
@@ -34,10 +33,3 @@ class NoAnswer(Interrupt):
     def __init__(self, incomplete: str) -> None:
         why = f" (its output was cut: {incomplete})" if incomplete else ""
         super().__init__(f"The model gave no answer{why}; word the task differently, or serve a better model.")
-
-
-class UserInterrupt(Interrupt):
-    """The user stopped the task."""
-
-    def __init__(self) -> None:
-        super().__init__("Interrupted.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -66,14 +66,14 @@ class Transcript:
         """Record ``event``. Output items count once their turn ended, since a turn may start anew."""
         match event:
             case ItemsAdded(items):
-                self._items(items)
+                self.items(items)
             case ItemDone(item):
                 self._open.append(item)
             case Resent() | Waiting():
                 self._open.clear()
                 self._write("notice", {"text": event.why})
             case StepFinished(step, turn):
-                self._items(self._open)
+                self.items(self._open)
                 self._open.clear()
                 self._write("turn", {"step": step, **asdict(turn)})
             case ToolFinished(call, _, seconds):
@@ -86,7 +86,8 @@ class Transcript:
             case _:
                 pass
 
-    def _items(self, items: list[Item] | tuple[Item, ...]) -> None:
+    def items(self, items: Sequence[Item]) -> None:
+        """Record items of the conversation."""
         for item in items:
             self._write("item", {"item": item})
 

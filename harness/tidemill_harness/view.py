@@ -28,9 +28,9 @@ from tidemill_harness.events import (
     Waiting,
 )
 from tidemill_harness.items import ToolCall, text_of
+from tidemill_harness.plain import clean
 
 OUTPUT_LINES = 12
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class View(Protocol):
@@ -56,11 +56,6 @@ def make_view(as_json: bool, hops: bool) -> View:
     if sys.stdout.isatty():
         return TerminalView(Console(), hops)
     return PlainView(sys.stdout, sys.stderr, hops)
-
-
-def clean(text: str) -> str:
-    """Text without control characters, so that neither model nor tool drives the terminal."""
-    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def call_line(call: ToolCall) -> str:
@@ -94,6 +89,8 @@ def summary_line(event: TaskFinished) -> str:
     """A task's numbers in one line."""
     outcome = f"failed: {event.error}" if event.error else "answered"
     usage = event.usage
+    if not event.steps:
+        return outcome
     return (
         f"{outcome} ({event.steps} steps, {event.seconds:.1f} s; "
         f"input {usage.input} tokens, cached {usage.cached}, output {usage.output})"

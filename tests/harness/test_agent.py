@@ -11,10 +11,11 @@ from tests.support.fake_gateway import call_item, text_item
 from tests.support.scripted_connection import ScriptedConnection, Step, calls, done, says
 from tidemill_common.errors import Reason, TidemillError
 from tidemill_harness import prompts
-from tidemill_harness.agent import Agent, Answer, Limits
+from tidemill_harness.agent import Agent, Answer
 from tidemill_harness.events import AgentEvent, ItemDone, Resent, TextDelta, ToolFinished, ToolStarted, TurnDone
 from tidemill_harness.interrupts import NoAnswer, StepLimitReached, TimeLimitReached
 from tidemill_harness.items import ToolCall, message
+from tidemill_harness.limits import Limits
 
 
 class FakeTools:

@@ -71,7 +71,8 @@ class Shell:
         why = f"The sandbox ({self._policy.mode}, no network) stopped this command; it can run again without it."
         if await self._approver.allow(wanted.command, why):
             return report(await self._run(Unconfined(), Mode.FULL_ACCESS, wanted))
-        return f"{report(result)}\n(sandbox: {self._policy.mode}, no network, no writes outside the workspace)"
+        where = " outside the workspace" if self._policy.writable else ""
+        return f"{report(result)}\n(sandbox: {self._policy.mode}, no network, no writes{where})"
 
     async def _run(self, sandbox: Sandbox, mode: Mode, wanted: Arguments) -> Result:
         argv = sandbox.wrap(self._policy, [process.shell(), "-c", wanted.command])
