@@ -50,11 +50,16 @@ def scripted_codex(stack: Stack, websockets: bool) -> list[Claim]:
 
 
 def default_codex(stack: Stack) -> list[Claim]:
-    """Codex without the catalogue sends more than the context holds, and its user reads what helps."""
+    """Codex without the catalogue sends more than the context holds; it ends at once, and its log holds the line that helps.
+
+    Codex shows its user a sentence of its own for this code.
+    """
     result = codex.run(stack, "default", FREE_PROMPT, model="smollm2", catalogue=False)
-    told = result.errors + result.stderr
-    helped = "context_length_exceeded" in told and "docs/clients.md" in told
-    return [("Codex without the catalogue: context_length_exceeded and the line that helps", helped, told[:400])]
+    frames = [line for line in result.stderr.splitlines() if "context_length_exceeded" in line]
+    helped = any("docs/clients.md" in frame and "--context-length" in frame for frame in frames)
+    ended = result.status != 0 and "ran out of room" in result.errors
+    told = frames[0].partition('"message":')[2][:200] if frames else result.errors
+    return [("Codex without the catalogue: context_length_exceeded and the line that helps", helped and ended, told)]
 
 
 def openai_sdk(stack: Stack) -> list[Claim]:

@@ -72,7 +72,7 @@ def install() -> str:
 def run(stack: Stack, name: str, prompt: str, *, model: str, websockets: bool = True, catalogue: bool = True) -> Run:
     """One `codex exec` in a home and workspace of its own.
 
-    The home lies outside the system's temporary folder, where Codex refuses to make its sandbox links.
+    Its log (stderr) holds each frame as it was received. The home lies outside the system's temporary folder, where Codex refuses to make its sandbox links.
     """
     home, workspace = HOME / name / "home", HOME / name / "workspace"
     shutil.rmtree(HOME / name, ignore_errors=True)
@@ -81,7 +81,7 @@ def run(stack: Stack, name: str, prompt: str, *, model: str, websockets: bool = 
     line = f'model_catalog_url = "{stack.url}/v1/models"' if catalogue else ""
     text = CONFIG.format(model=model, url=stack.url, websockets=str(websockets).lower(), catalogue=line)
     (home / "config.toml").write_text(text, encoding="utf-8")
-    environment = os.environ | {"CODEX_HOME": str(home), "TIDEMILL_API_KEY": stack.key}
+    environment = os.environ | {"CODEX_HOME": str(home), "TIDEMILL_API_KEY": stack.key, "RUST_LOG": "tungstenite=trace"}
     command = [str(PROGRAM), "exec", "--skip-git-repo-check", "--json", "-s", "workspace-write", "-C", str(workspace), prompt]
     result = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False

@@ -56,7 +56,7 @@ class JsonLines(logging.Formatter):
         self.service = service
 
     def format(self, record: logging.LogRecord) -> str:
-        """Time, level, service, logger, message, and the trace if there is one."""
+        """Time, level, service, logger, message, then what `extra={"fields": {...}}` gave, and the trace if there is one."""
         fields = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
             "level": record.levelname.lower(),
@@ -64,6 +64,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        fields |= getattr(record, "fields", {})
         if record.exc_info:
             fields["trace"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False)

@@ -115,6 +115,7 @@ class Turn:
             extra = [self.events.metadata(hops=[hop.body() for hop in self._all_hops()])] if hops else []
             last = self._last(finish)
             node = await self._keep()
+            self._record()
             outcome = finish.value
             await outlet.write([*extra, last])
             return node
@@ -222,6 +223,20 @@ class Turn:
         )
         await self.means.responses.keep(node, self.created)
         return node
+
+    def _record(self) -> None:
+        """One log line a turn: what was asked, what was cached, what came out."""
+        asked, usage = self.asked, self.usage
+        fields = {
+            "response_id": asked.response_id,
+            "previous_response_id": asked.previous.response_id if asked.previous else None,
+            "model": asked.request.model,
+            "generate": asked.request.generate,
+            "input_tokens": usage.input,
+            "cached_tokens": usage.cached,
+            "output_tokens": usage.output,
+        }
+        log.info("turn", extra={"fields": fields})
 
     def _remember(self) -> None:
         """Keep the sampled ids for a client that sends this turn back as text."""
