@@ -72,7 +72,8 @@ def install() -> str:
 def run(stack: Stack, name: str, prompt: str, *, model: str, websockets: bool = True, catalogue: bool = True) -> Run:
     """One `codex exec` in a home and workspace of its own.
 
-    Its log (stderr) holds each frame as it was received. The home lies outside the system's temporary folder, where Codex refuses to make its sandbox links.
+    Its log (stderr) holds each frame as it was received. The home lies outside the system's temporary folder, where Codex
+    refuses to make its sandbox links.
     """
     home, workspace = HOME / name / "home", HOME / name / "workspace"
     shutil.rmtree(HOME / name, ignore_errors=True)
