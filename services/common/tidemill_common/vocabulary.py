@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 def byte_alphabet() -> dict[str, int]:
@@ -38,7 +39,11 @@ class Vocabulary:
     @classmethod
     def load(cls, directory: Path) -> Vocabulary:
         """Read ``directory``/tokenizer.json. Raises OSError or ValueError."""
-        tokenizer = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+        return cls.parse(json.loads((directory / "tokenizer.json").read_text(encoding="utf-8")))
+
+    @classmethod
+    def parse(cls, tokenizer: Mapping[str, Any]) -> Vocabulary:
+        """The vocabulary of a parsed tokenizer.json."""
         added = {token["content"]: int(token["id"]) for token in tokenizer.get("added_tokens", [])}
         vocab: dict[str, int] = tokenizer["model"]["vocab"]
         table = [b""] * (1 + max([*vocab.values(), *added.values()]))
@@ -57,7 +62,7 @@ class _byte_level:  # noqa: N801 - used as a function
 
     def __call__(self, text: str) -> bytes:
         try:
-            return bytes(self.alphabet[char] for char in text)
+            return bytes([self.alphabet[char] for char in text])
         except KeyError:
             return text.encode()
 

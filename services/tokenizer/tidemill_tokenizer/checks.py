@@ -26,8 +26,8 @@ _TRICKY += ["\u00e9", "e\u0301", "\u4e2d", "\U0001f469\u200d\U0001f680", "."]
 def merges(spec: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Merges of a tokenizer.json, which lists them as pairs or as "left right"."""
     listed = spec["model"].get("merges", [])
-    pairs = (entry.split(" ", 1) if isinstance(entry, str) else entry for entry in listed)
-    return [(str(left), str(right)) for left, right in pairs]
+    pairs = [entry.split(" ", 1) for entry in listed] if listed and isinstance(listed[0], str) else listed
+    return list(map(tuple, pairs))
 
 
 def obstacle(spec: Mapping[str, Any], pipeline: tokenizers.Tokenizer) -> str:
@@ -54,15 +54,15 @@ def _unsupported(spec: Mapping[str, Any]) -> str:
 
 def _unsound_merges(spec: Mapping[str, Any], pipeline: tokenizers.Tokenizer) -> str:
     vocab: Mapping[str, int] = spec["model"]["vocab"]
-    alphabet = byte_alphabet()
+    alphabet = frozenset(byte_alphabet())
     listed = merges(spec)
     made = [vocab[left + right] for left, right in listed]
     if inversions := sum(second < first for first, second in pairwise(made)):
         return f"{inversions} merges stand out of the order of their ids"
     added = {token["content"] for token in spec.get("added_tokens", [])}
-    whole = [text for text in vocab if text not in added and len(text) > 1]
-    if any(char not in alphabet for text in whole for char in text):
+    if not alphabet.issuperset("".join(text for text in vocab if text not in added)):
         return "a token is not written in byte-level characters"
+    whole = [text for text in vocab if text not in added and len(text) > 1]
     if len(set(made)) == len(made):
         return _unreached(whole, pipeline)
     return "" if _splits(whole, vocab) == len(listed) else "tokens have several merges, but not all that are possible"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -88,29 +89,33 @@ class TiktokenEncoder:
         return self._core.encode_ordinary(text)
 
 
-def load_vocabulary(directory: Path) -> Vocabulary:
-    """Bytes of every token of a model directory. Raises TidemillError(CONFIG)."""
+def load(directory: Path) -> tuple[Encoder, Vocabulary]:
+    """Encoder and vocabulary of a model directory.
+
+    Raises TidemillError(CONFIG) when tokenizer.json is missing, malformed or not of a BPE model.
+    """
+    path = directory / "tokenizer.json"
+    spec = _read(path)
     try:
-        return Vocabulary.load(directory)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TidemillError(Reason.CONFIG, f"the vocabulary in {str(directory)!r} cannot be read: {error}") from error
+        vocabulary, fallback = Vocabulary.parse(spec), TokenizersEncoder(spec)
+    except Exception as error:
+        raise TidemillError(Reason.CONFIG, f"{str(path)!r} is malformed: {error}") from error
+    encoder = _tiktoken(spec, fallback, vocabulary)
+    return encoder or fallback, vocabulary
 
 
-def load(directory: Path, vocabulary: Vocabulary) -> Encoder:
-    """The encoder of a model directory. Raises TidemillError(CONFIG) when tokenizer.json is missing or no BPE model's."""
-    spec = _read(directory / "tokenizer.json")
-    fallback = TokenizersEncoder(spec)
+def _tiktoken(spec: Mapping[str, Any], fallback: TokenizersEncoder, vocabulary: Vocabulary) -> TiktokenEncoder | None:
+    """The tiktoken encoder; None where it would not be exact, and the fallback's note then says why."""
     pattern = pretokenizers.pattern(spec.get("pre_tokenizer"))
     fallback.note = checks.obstacle(spec, fallback.pipeline)
+    if pattern is None:
+        fallback.note = "its pre-tokenizer is not in the table of known ones"
     if pattern is None or fallback.note:
-        fallback.note = fallback.note or "its pre-tokenizer is not in the table of known ones"
-        return fallback
+        return None
     encoder = TiktokenEncoder(spec, pattern, fallback)
     sample = checks.disagreement(encoder.encode, fallback.encode, vocabulary)
-    if sample is not None:
-        fallback.note = f"tiktoken and tokenizers encode {sample!r} differently"
-        return fallback
-    return encoder
+    fallback.note = "" if sample is None else f"tiktoken and tokenizers encode {sample!r} differently"
+    return None if fallback.note else encoder
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -134,7 +139,8 @@ def _without_added(spec: Mapping[str, Any], vocab: Mapping[str, int]) -> dict[st
 
 def _mergeable(spec: Mapping[str, Any]) -> dict[str, int]:
     """The vocabulary without added tokens, but for those that a merge makes or needs."""
-    merged = {part for left, right in checks.merges(spec) for part in (left, right, left + right)}
+    pairs = checks.merges(spec)
+    merged = {left + right for left, right in pairs}.union(chain.from_iterable(pairs))
     added = _added(spec)
     return {text: token for text, token in spec["model"]["vocab"].items() if text not in added or text in merged}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -13,30 +14,21 @@ T = TypeVar("T")
 
 
 class Pool:
-    """Runs functions in threads; encoding releases the GIL, so threads run beside each other and the loop.
-
-    Attributes:
-        running: jobs that run or wait.
-    """
+    """Runs functions in threads; encoding releases the GIL, so threads run beside each other and the loop."""
 
     def __init__(self, threads: int, waiting: int) -> None:
         """At most ``threads`` jobs run and ``waiting`` more wait."""
-        self.running = 0
         self._limit = threads + waiting
+        self._places = threading.BoundedSemaphore(self._limit)
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="encode")
 
     async def run(self, job: Callable[[], T]) -> T:
         """Result of ``job``; a cancelled caller's waiting job never runs. Raises TidemillError(OVERLOADED) at the limit."""
-        if self.running >= self._limit:
-            raise TidemillError(Reason.OVERLOADED, f"{self.running} texts are being encoded or wait for it, the limit")
-        self.running += 1
+        if not self._places.acquire(blocking=False):
+            raise TidemillError(Reason.OVERLOADED, f"{self._limit} texts are being encoded or wait for it, the limit")
         future = self._executor.submit(job)
-        loop = asyncio.get_running_loop()
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._done))
+        future.add_done_callback(lambda _: self._places.release())
         return await asyncio.wrap_future(future)
-
-    def _done(self) -> None:
-        self.running -= 1
 
     def close(self) -> None:
         """Drop what waits; what runs ends by itself."""

@@ -59,8 +59,8 @@ class Renderer:
     def load(cls, directory: Path) -> Renderer:
         """The renderer of a model directory. Raises TidemillError(CONFIG) that names the file at fault."""
         profile = ModelProfile.load(directory)
-        vocabulary = encoding.load_vocabulary(directory)
-        renderer = cls(profile, encoding.load(directory, vocabulary), vocabulary, Template.load(directory))
+        encoder, vocabulary = encoding.load(directory)
+        renderer = cls(profile, encoder, vocabulary, Template.load(directory))
         if renderer.encoder.note:
             log.warning("encoding through tokenizers, which is slower: %s", renderer.encoder.note)
         if renderer.difference:

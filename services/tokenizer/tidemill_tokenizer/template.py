@@ -77,7 +77,7 @@ class Template:
                 date_string=FIXED_DATE.strftime("%d %b %Y"),
                 **self._tokens,
             )
-        except (jinja2.TemplateError, TypeError, ValueError, AttributeError, KeyError) as error:
+        except (jinja2.TemplateError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError) as error:
             raise TidemillError(
                 Reason.INVALID_REQUEST, f"the model's chat template refuses this conversation: {error}", "input"
             ) from error
@@ -86,9 +86,7 @@ class Template:
 def _default_template(entry: Any) -> str:
     """``chat_template`` is text, or a list of named templates."""
     if isinstance(entry, list):
-        return str(
-            next(each["template"] for each in [*entry, {"name": "default", "template": ""}] if each["name"] == "default")
-        )
+        return str(next((each["template"] for each in entry if each["name"] == "default"), ""))
     return str(entry or "")
 
 
