@@ -23,7 +23,7 @@ class _Tokens:
         self.bos_token_id = None
         # Embedding rows beyond the vocabulary are padding; an id without bytes is never allowed.
         self.tokens = [*vocabulary.token_bytes, *[b""] * size][:size]
-        self.special_token_ids = sorted(vocabulary.special_ids.values())
+        self.special_token_ids = sorted(vocabulary.control_ids)
         self._single = {data: token for token, data in enumerate(self.tokens) if len(data) == 1}
 
     def __call__(self, text: bytes) -> list[int]:
