@@ -8,14 +8,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tidemill_common import paths
 from tidemill_common.errors import Reason, TidemillError
+
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,13 @@ class KeyRing:
         if not path.exists():
             return cls()
         try:
-            return cls(KeyRecord(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["keys"])
+            return cls(_record(entry) for entry in json.loads(path.read_text(encoding="utf-8"))["keys"])
         except (ValueError, KeyError, TypeError) as error:
             raise TidemillError(Reason.CONFIG, f"key file {str(path)!r} is malformed: {error}") from error
+
+
+def _record(entry: dict[str, Any]) -> KeyRecord:
+    record = KeyRecord(**{**entry, "hash": str(entry["hash"])})
+    if not _HASH.fullmatch(record.hash):
+        raise ValueError(f"the hash of key {record.id!r} is no SHA-256 in hex")
+    return record

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import make_wsgi_app
 
+from tidemill_common.errors import Reason, TidemillError
+
+log = logging.getLogger(__name__)
+
 STUCK_AFTER_SECONDS = 60.0
+CLIENT_SECONDS = 5.0
 
 
-class _Quiet(WSGIRequestHandler):
+class _Handler(WSGIRequestHandler):
+    timeout = CLIENT_SECONDS
+
     def log_message(self, format: str, *args: object) -> None:
-        pass
+        log.debug(format, *args)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.debug("a client of the plain port went away", exc_info=True)
 
 
 class Probes:
@@ -28,10 +44,14 @@ class Probes:
     """
 
     def __init__(self, host: str, port: int) -> None:
+        """Bind the port. Raises TidemillError(CONFIG) when it is taken."""
         self.ready = False
         self._beat_at = time.monotonic()
         self._metrics = make_wsgi_app()
-        self._server: WSGIServer = make_server(host, port, self._app, handler_class=_Quiet)
+        try:
+            self._server: WSGIServer = make_server(host, port, self._app, server_class=_Server, handler_class=_Handler)
+        except OSError as error:
+            raise TidemillError(Reason.CONFIG, f"the plain port can't listen on {host}:{port}: {error.strerror}") from error
         self.port = self._server.server_port
 
     def start(self) -> None:

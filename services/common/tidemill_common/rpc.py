@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 REASON_KEY = "tidemill-reason"
 PARAM_KEY = "tidemill-param"
 MAX_MESSAGE_BYTES = 64 << 20
+LONGEST_MESSAGE_BYTES = 2048
+LONGEST_FIELD_BYTES = 256
 OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -51,7 +54,8 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> TidemillError:
     trailers = {key: value for key, value in (error.trailing_metadata() or ()) if isinstance(value, str)}
     name = trailers.get(REASON_KEY, "")
     reason = Reason(name) if name in Reason.__members__ else _BY_STATUS.get(error.code(), Reason.INTERNAL)
-    return TidemillError(reason, error.details() or error.code().name, trailers.get(PARAM_KEY) or None)
+    field = urllib.parse.unquote(trailers.get(PARAM_KEY, ""))
+    return TidemillError(reason, error.details() or error.code().name, field or None)
 
 
 @contextlib.contextmanager
@@ -127,5 +131,13 @@ class Boundary(grpc.aio.ServerInterceptor):  # type: ignore[misc,unused-ignore]
 
     async def _abort(self, context: grpc.aio.ServicerContext[Any, Any], error: TidemillError) -> None:
         telemetry.ERRORS.labels(self.service, error.reason).inc()
-        trailers = ((REASON_KEY, error.reason.value), (PARAM_KEY, error.param or ""))
-        await context.abort(getattr(grpc.StatusCode, CATALOGUE[error.reason].grpc), error.message, trailers)
+        field = urllib.parse.quote(_clipped(error.param or "", LONGEST_FIELD_BYTES))
+        trailers = ((REASON_KEY, error.reason.value), (PARAM_KEY, field))
+        message = _clipped(error.message, LONGEST_MESSAGE_BYTES)
+        await context.abort(getattr(grpc.StatusCode, CATALOGUE[error.reason].grpc), message, trailers)
+
+
+def _clipped(text: str, limit: int) -> str:
+    """``text`` in at most ``limit`` bytes of valid UTF-8: a peer drops a status that is longer than 16 KiB once escaped."""
+    data = text.encode("utf-8", "backslashreplace")
+    return text if len(data) == len(text) <= limit else data[:limit].decode("utf-8", "ignore")

@@ -16,9 +16,11 @@ from grpc_reflection.v1alpha import reflection
 
 from tidemill_common import lifeline, telemetry
 from tidemill_common.config import ServiceSettings
-from tidemill_common.errors import TidemillError
+from tidemill_common.errors import Reason, TidemillError
 from tidemill_common.probes import Probes
 from tidemill_common.rpc import OPTIONS, Boundary
+
+NEVER_SHARE_PORTS = ("grpc.so_reuseport", 0)
 
 
 class Service(Protocol):
@@ -64,12 +66,12 @@ async def _serve(name: str, settings: ServiceSettings, build: Callable[[], Servi
     probes = Probes(settings.probe_host, settings.probe_port)
     probes.start()
     service = build()
-    server = grpc.aio.server(interceptors=[Boundary(name)], options=OPTIONS)
+    server = grpc.aio.server(interceptors=[Boundary(name)], options=[*OPTIONS, NEVER_SHARE_PORTS])
     names = service.attach(server)
     checks = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
-    port = server.add_insecure_port(f"{settings.host}:{settings.port}")
+    port = _bind(server, f"{settings.host}:{settings.port}")
     address = settings.advertise or f"{settings.host}:{port}"
     await server.start()
     try:
@@ -99,3 +101,10 @@ async def _serve(name: str, settings: ServiceSettings, build: Callable[[], Servi
         await server.stop(settings.drain_seconds)
         await service.stop()
         probes.stop()
+
+
+def _bind(server: grpc.aio.Server, address: str) -> int:
+    try:
+        return int(server.add_insecure_port(address))
+    except RuntimeError as error:
+        raise TidemillError(Reason.CONFIG, f"gRPC can't listen on {address}: is the port taken?") from error
