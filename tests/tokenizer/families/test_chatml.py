@@ -55,6 +55,7 @@ def test_a_later_developer_message_is_a_system_turn(chat: Chat) -> None:
     assert chat.add(ASK, Message("developer", "Hurry.")).endswith(f"{START}system\nHurry.{END}")
 
 
+@pytest.mark.requirement("tokenizer:canonical")
 def test_tools_are_listed_after_the_system_text_as_canonical_json(renderers: Callable[[str], Renderer]) -> None:
     one = Tool("look", "Looks.", '{"type":"object","properties":{"b":{},"a":{"type":"string"}}}')
     same = Tool("look", "Looks.", '{ "properties": {"a": {"type": "string"}, "b": {}},\n "type": "object" }')
@@ -163,6 +164,7 @@ def test_a_model_without_thinking_is_given_none(chat: Chat) -> None:
     assert chat.add(Reasoning("hm"), Message("assistant", "Hi"), open_turn=True) == f"Hi{END}{HEADER}"
 
 
+@pytest.mark.requirement("tokenizer:canonical")
 @pytest.mark.parametrize(
     ("given", "written"),
     [
