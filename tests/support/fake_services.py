@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,8 +97,10 @@ class FakeTokenizer(tokenizer_grpc.TokenizerServiceServicer):
         if self.broken:
             raise self.broken
         ids, texts = ([], []) if request.state else self._preamble(request)
+        open_turn = request.state == b"open"
         for item in request.items:
-            more, text = self._item(item)
+            more, text = self._item(item, open_turn)
+            open_turn = False
             ids += more
             texts += [text] if text else []
         if request.open_turn:
@@ -123,7 +126,7 @@ class FakeTokenizer(tokenizer_grpc.TokenizerServiceServicer):
         return encode(f"<|im_start|>system\n{request.instructions}{tools}<|im_end|>\n"), []
 
     @staticmethod
-    def _item(item: tokenizer.Item) -> tuple[list[int], str]:
+    def _item(item: tokenizer.Item, open_turn: bool) -> tuple[list[int], str]:
         match item.WhichOneof("kind"):
             case "message":
                 role, text = item.message.role, item.message.text
@@ -133,7 +136,8 @@ class FakeTokenizer(tokenizer_grpc.TokenizerServiceServicer):
             case "model_output":
                 ids = unpack(item.model_output.token_ids)
                 glue = [] if ids and ids[-1] == END else [END]
-                return [*ids, *glue, *encode("\n")], ""
+                header = [] if open_turn else encode("<|im_start|>assistant\n")
+                return [*header, *ids, *glue, *encode("\n")], ""
             case "tool_call":
                 call = call_text(item.tool_call.name, item.tool_call.arguments)
                 return encode(f"<|im_start|>assistant\n{call}<|im_end|>\n"), ""
@@ -156,6 +160,7 @@ class FakeSafety(safety_grpc.SafetyServiceServicer):
         self.forbidden = "FORBIDDEN"
         self.requests: list[safety.CheckRequest] = []
         self.gates: dict[int, asyncio.Event] = {}
+        self.asked: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
         self.fails = False
 
     def gate(self, direction: int) -> asyncio.Event:
@@ -165,6 +170,7 @@ class FakeSafety(safety_grpc.SafetyServiceServicer):
     async def Check(self, request: safety.CheckRequest, context: Any) -> safety.CheckResponse:  # noqa: N802
         started = time.monotonic()
         self.requests.append(request)
+        self.asked[request.direction].set()
         if self.fails:
             raise TidemillError(Reason.INTERNAL, "the classifier is broken")
         if gate := self.gates.get(request.direction):
@@ -200,6 +206,7 @@ class FakeDecode(decode_grpc.DecodeServiceServicer):
         self.active = 0
         self.requests: list[decode.GenerateRequest] = []
         self.prefixes: dict[bytes, bytes] = {}
+        self.asked = asyncio.Event()
         self.answered = asyncio.Event()
 
     async def Generate(  # noqa: N802
@@ -207,17 +214,22 @@ class FakeDecode(decode_grpc.DecodeServiceServicer):
     ) -> AsyncIterator[decode.GenerateResponse]:
         started = time.monotonic()
         self.requests.append(request)
+        self.asked.set()
         self.active += 1
         try:
             prompt = self._prompt(request)
             cached = self._cached(request, prompt)
             async for ids, finish in self._answer(request, prompt):
-                hops = [Identity("decode", "here").hop(started)] if finish else []
+                last = finish != common_pb2.FINISH_REASON_UNSPECIFIED
+                hops = [Identity("decode", "here").hop(started)] if last else []
                 yield decode.GenerateResponse(token_ids=pack(ids), finish_reason=finish, cached_tokens=cached, hops=hops)
                 cached = 0
         finally:
             self.active -= 1
             self.answered.set()
+
+    async def GetWorker(self, request: Any, context: Any) -> decode.GetWorkerResponse:  # noqa: N802
+        return decode.GetWorkerResponse(ref=self.ref, fingerprint=FINGERPRINT, block_size=BLOCK, sequences=self.active)
 
     def forget(self) -> None:
         """Lose every block."""
@@ -247,7 +259,7 @@ class FakeDecode(decode_grpc.DecodeServiceServicer):
 
     async def _answer(
         self, request: decode.GenerateRequest, prompt: list[int]
-    ) -> AsyncIterator[tuple[list[int], common_pb2.FinishReason]]:
+    ) -> AsyncIterator[tuple[list[int], common_pb2.FinishReason.ValueType]]:
         sampling, script = request.sampling, self.script
         begin = len(prompt) - request.resumed_tokens
         text = decode_text(prompt[:begin])
@@ -286,6 +298,12 @@ class FakeRouter(router_grpc.RouterServiceServicer):
         hop = Identity("router", "here").hop(started)
         return router.RouteResponse(decode=chosen, decode_blocks=blocks[best.ref.worker_id], reason="cache", hop=hop)
 
+    async def ListWorkers(self, request: Any, context: Any) -> router.ListWorkersResponse:  # noqa: N802
+        return router.ListWorkersResponse(workers=[router.Worker(ref=each.ref, address=each.address) for each in self.workers])
+
+    async def Register(self, request_iterator: Any, context: Any) -> AsyncIterator[router.RegisterResponse]:  # noqa: N802
+        yield router.RegisterResponse()
+
     @staticmethod
     def _held(worker: FakeDecode, request: router.RouteRequest) -> int:
         if request.parent_blocks and request.parent_digest not in worker.prefixes:
@@ -305,7 +323,7 @@ class FakeServices:
 
     async def start(self, workers: int = 1) -> None:
         """Serve with that many decode workers."""
-        server = grpc.aio.server(interceptors=[rpc.Boundary("fake")])
+        server = grpc.aio.server(interceptors=[rpc.Boundary("fake")], options=rpc.OPTIONS)
         tokenizer_grpc.add_TokenizerServiceServicer_to_server(self.tokenizer, server)
         safety_grpc.add_SafetyServiceServicer_to_server(self.safety, server)
         self.router = FakeRouter(self.workers)
@@ -320,7 +338,7 @@ class FakeServices:
         """Another worker."""
         worker = FakeDecode(worker_id, script or Script())
         worker.ref.epoch = epoch
-        server = grpc.aio.server(interceptors=[rpc.Boundary("fake")])
+        server = grpc.aio.server(interceptors=[rpc.Boundary("fake")], options=rpc.OPTIONS)
         decode_grpc.add_DecodeServiceServicer_to_server(worker, server)
         worker.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()

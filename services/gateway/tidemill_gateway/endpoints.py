@@ -37,6 +37,8 @@ def error_response(error: TidemillError) -> JSONResponse:
     headers = {}
     if error.reason is Reason.OVERLOADED:
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if error.reason is Reason.REQUEST_TOO_LARGE:
+        headers["Connection"] = "close"  # the rest of the body is not read
     if error.reason is Reason.INVALID_API_KEY:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(error_body(error), status_code=error.entry.http, headers=headers)

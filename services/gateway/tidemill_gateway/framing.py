@@ -7,7 +7,7 @@ closed connection's buffer alive.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -20,12 +20,18 @@ if TYPE_CHECKING:
     from uvicorn._types import ASGISendEvent
 
 
+LINGER_SECONDS: Final = 0.5
+
+
 class GatewayWebSocket(WebSocketsSansIOProtocol):
     """One WebSocket, as uvicorn drives it."""
+
+    _linger_until = 0.0
 
     def handle_parser_exception(self) -> None:
         """Say what was wrong with a message that is too big; other violations close the connection as uvicorn does."""
         if self.close_sent:
+            self._linger()
             return
         close = self.conn.close_sent
         if close is None or close.code != CloseCode.MESSAGE_TOO_BIG:
@@ -38,7 +44,15 @@ class GatewayWebSocket(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.queue.put_nowait({"type": "websocket.disconnect", "code": int(close.code), "reason": close.reason})
         self.close_sent = True
-        self.close_timer = self.loop.call_later(self.close_timeout, self.transport.abort)
+        self._linger_until = self.loop.time() + self.close_timeout
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close once the client has stopped sending, or after a bounded time."""
+        if self.close_timer is not None:
+            self.close_timer.cancel()
+        at = min(self.loop.time() + LINGER_SECONDS, self._linger_until)
+        self.close_timer = self.loop.call_at(at, self.transport.close)
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send for the application; after a close it learns that the client is gone."""

@@ -46,7 +46,6 @@ class Scripts:
             return None
         if index >= len(turns):
             message = f"the script {alias!r} has {len(turns)} turns; turn {index + 1} was asked"
-            message = f"the script {alias!r} has {len(turns)} turns; turn {index + 1} was asked"
             raise TidemillError(Reason.INVALID_REQUEST, message, "model")
         return turns[index]
 

@@ -122,7 +122,8 @@ class ResponseStore:
     async def put(self, row: StoredResponse) -> None:
         """Have ``row`` written; waits only when as many rows as the queue has places are still to be written."""
         await self._room.acquire()
-        future = asyncio.ensure_future(self._run(lambda: self._insert(row)))
+        # Handed to the thread now and not by a task later, so that a read that follows comes after it.
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._insert, row)
         self._pending.add(future)
         future.add_done_callback(self._finished)
 

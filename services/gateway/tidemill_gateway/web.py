@@ -21,6 +21,18 @@ START_SECONDS: Final = 10.0
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stopping = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Renew the Date header each second until asked to stop."""
+        while not self.stopping.is_set():
+            await self.on_tick(0)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1):
+                    await self.stopping.wait()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The process's own handlers stay."""
@@ -77,7 +89,7 @@ class WebServer:
     async def stop(self) -> None:
         """End what is left of the connections and stop."""
         if self._task is not None:
-            self._server.should_exit = True
+            self._server.stopping.set()
             await self._task
 
     def _listen(self) -> socket.socket:

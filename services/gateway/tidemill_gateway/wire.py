@@ -16,19 +16,20 @@ _ESCAPED_SURROGATE: Final = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 def read_object(data: str | bytes) -> dict[str, Any]:
-    """A JSON object. Raises TidemillError(INVALID_REQUEST) for anything else."""
+    """A JSON object. Half a surrogate pair, which JavaScript cuts strings into, reads as U+FFFD.
+
+    Raises TidemillError(INVALID_REQUEST) for anything else.
+    """
     try:
         text = data if isinstance(data, str) else data.decode()
         value = json.loads(text, parse_constant=_refuse_constant)
-        if _ESCAPED_SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeError as error:
         raise TidemillError(Reason.INVALID_REQUEST, f"text is not valid Unicode: {error}") from error
     except (ValueError, RecursionError) as error:
         raise TidemillError(Reason.INVALID_REQUEST, f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise TidemillError(Reason.INVALID_REQUEST, f"a JSON object is expected, not {type(value).__name__}")
-    return value
+    return _mended(value) if _ESCAPED_SURROGATE.search(text) else value
 
 
 def write(event: Mapping[str, Any]) -> str:
@@ -60,6 +61,14 @@ def refusal(raw: Mapping[str, Any], response_id: str, error: TidemillError) -> E
     except TidemillError as wrong:
         return error_frame(wrong, stream_id)
     return ResponseEvents(response_id, request, time.time()).failed(error)
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_mended(child) for child in value]
+    return {_mended(key): _mended(child) for key, child in value.items()} if isinstance(value, dict) else value
 
 
 def _refuse_constant(name: str) -> NoReturn:
