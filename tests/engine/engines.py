@@ -23,7 +23,7 @@ ROOT = b"r" * 16
 @contextlib.asynccontextmanager
 async def running(model: Path, **settings: Any) -> AsyncIterator[Engine]:
     """A started engine; on the way out nothing may be held."""
-    engine = Engine.load(model, EngineSettings(**{"kv_bytes": 4 << 20, "threads": 2, **settings}))
+    engine = Engine.load(model, EngineSettings(**{"kv_bytes": 4 << 20, **settings}))
     engine.start(asyncio.get_running_loop())
     try:
         yield engine

@@ -42,10 +42,10 @@ QUESTIONS = [
     "Name a colour. 🎨",
     "How do I list files in a directory in bash?",
     "\tfor (int i = 0; i < n; i++) {\n",
-    "Tell me a story about a mill that is driven by the tide. " * 12,
+    "Tell me a story about a mill that is driven by the tide. " * 8,
     "Correct this sentence: she go to school yesterday.",
     "What comes after Monday?",
-    "A train leaves at 10:15 and arrives at 12:40. How long is the ride? " * 20,
+    "A train leaves at 10:15 and arrives at 12:40. How long is the ride? " * 12,
 ]
 
 
@@ -63,7 +63,6 @@ def references(smollm2: Path) -> list[Reference]:
     from tokenizers import Tokenizer
     from transformers import AutoModelForCausalLM
 
-    torch.set_num_threads(2)
     tokenizer = Tokenizer.from_file(str(smollm2 / "tokenizer.json"))
     end = ModelProfile.load(smollm2).end_token_ids
     model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)
