@@ -24,8 +24,8 @@ async def pair(model: Path) -> AsyncIterator[tuple[Engine, Engine]]:
         yield prefill, decode
 
 
-async def parts_of(prefill: Engine, held: int = 0, **sampling: Any) -> list[KvBlocks | FirstToken]:
-    async with contextlib.aclosing(prefill.prefill(ask(PROMPT, **sampling), held)) as run:
+async def parts_of(prefill: Engine, prompt: list[int] = PROMPT, held: int = 0) -> list[KvBlocks | FirstToken]:
+    async with contextlib.aclosing(prefill.prefill(ask(prompt), held)) as run:
         return [part async for part in run]
 
 
@@ -45,7 +45,7 @@ async def test_output_is_the_same_as_without_disaggregation(tiny: Path, sampling
 async def test_only_blocks_that_decode_lacks_travel(tiny: Path) -> None:
     async with pair(tiny) as (prefill, _):
         for held in (0, 2, 4):
-            parts = await parts_of(prefill, held)
+            parts = await parts_of(prefill, held=held)
             blocks = [part for part in parts if isinstance(part, KvBlocks)]
             assert blocks[0].first_block == held
             assert sum(part.token_count for part in blocks) == len(PROMPT) - held * 16
@@ -77,12 +77,13 @@ async def test_the_first_token_goes_out_before_the_kv_is_complete(tiny: Path) ->
 
 @pytest.mark.requirement("engine:prefill-lost")
 @pytest.mark.parametrize("arrived", range(4))
-async def test_decode_goes_on_alone_when_the_transfer_fails(tiny: Path, arrived: int) -> None:
+@pytest.mark.parametrize("prompt", [PROMPT, PROMPT[:64]], ids=["part block", "whole blocks"])
+async def test_decode_goes_on_alone_when_the_transfer_fails(tiny: Path, arrived: int, prompt: list[int]) -> None:
     async with pair(tiny) as (prefill, decode), running(tiny) as single:
-        expected = await collect(single.generate(ask(PROMPT)))
-        parts = await parts_of(prefill)
+        expected = await collect(single.generate(ask(prompt)))
+        parts = await parts_of(prefill, prompt)
         parts.sort(key=lambda part: not isinstance(part, FirstToken))
-        generation = decode.generate_remote(ask(PROMPT))
+        generation = decode.generate_remote(ask(prompt))
         await generation.admitted()
         for part in parts[:arrived]:
             await hand(part, generation)

@@ -126,6 +126,7 @@ class Job:
     output: int
     kind: SequenceKind
     abort_at: int | None
+    first_token: bool
     sequence: Sequence = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,6 +139,9 @@ class Job:
             scheduler.end(sequence)
         elif sequence.state is SequenceState.IMPORTING and sequence.computed < len(self.prompt) - 1:
             scheduler.advance(sequence, min(SIZE, len(self.prompt) - sequence.computed))
+        elif sequence.state is SequenceState.IMPORTING and self.first_token and self.output > 1:
+            sequence.tokens.append(3)
+            scheduler.resume(sequence)
         elif sequence.state is SequenceState.IMPORTING:
             scheduler.resume(sequence)
 
@@ -159,6 +163,7 @@ jobs = st.lists(
         output=st.integers(1, 8),
         kind=st.sampled_from(SequenceKind),
         abort_at=st.none() | st.integers(0, 12),
+        first_token=st.booleans(),
     ),
     min_size=1,
     max_size=10,

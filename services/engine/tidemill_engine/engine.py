@@ -66,6 +66,8 @@ class Engine:
         if settings.threads:
             torch.set_num_threads(settings.threads)
         profile = ModelProfile.load(model_dir)
+        if not profile.end_token_ids:
+            raise TidemillError(Reason.CONFIG, f"the profile in {str(model_dir)!r} names no end token")
         try:
             vocabulary = Vocabulary.load(model_dir)
         except (OSError, ValueError, KeyError) as error:

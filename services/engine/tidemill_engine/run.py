@@ -71,6 +71,7 @@ class Run(ABC, Generic[T]):
             if self._ended:
                 return
             self._starting = asyncio.create_task(self._submit())
+            self._starting.add_done_callback(_retrieve)
         starting = self._starting
         await asyncio.wait([starting])
         if not starting.cancelled():
@@ -106,3 +107,9 @@ class Run(ABC, Generic[T]):
             self._ended = True
             raise item
         return item
+
+
+def _retrieve(task: asyncio.Task[None]) -> None:
+    """Take note of a refusal that a cancelled caller does not read."""
+    if not task.cancelled():
+        task.exception()

@@ -78,16 +78,14 @@ class Scheduler:
         """Admit what fits, then choose this step's chunks; at most ``token_budget`` tokens."""
         plan = Plan(admitted=self._admit())
         budget = self._token_budget
-        decoding = [s for s in self._running if s.state is SequenceState.RUNNING and s.remaining == 1]
-        for sequence in decoding:
-            if budget and sequence.state is SequenceState.RUNNING and self._grow(sequence):
-                plan.chunks.append(Chunk(sequence, sequence.computed, 1))
-                budget -= 1
-        for sequence in self._running:
-            if budget and sequence.state is SequenceState.RUNNING and sequence.remaining > 1:
-                count = min(budget, sequence.remaining)
+        ready = [sequence for sequence in self._running if sequence.state is SequenceState.RUNNING]
+        for sequence in sorted(ready, key=lambda each: each.remaining > 1):
+            count = min(budget, sequence.remaining)
+            if count and sequence.state is SequenceState.RUNNING and self._grow(sequence, count):
                 plan.chunks.append(Chunk(sequence, sequence.computed, count))
                 budget -= count
+        # A sequence that grows may have preempted one that was chosen before it.
+        plan.chunks = [chunk for chunk in plan.chunks if chunk.sequence.state is SequenceState.RUNNING]
         return plan
 
     def advance(self, sequence: Sequence, count: int) -> None:
@@ -152,8 +150,9 @@ class Scheduler:
             sequence.cached_tokens = sequence.computed
         return True
 
-    def _grow(self, sequence: Sequence) -> bool:
-        while sequence.computed >= len(sequence.blocks) * self.pool.block_size:
+    def _grow(self, sequence: Sequence, count: int) -> bool:
+        """Give it blocks for its next ``count`` tokens."""
+        while sequence.computed + count > len(sequence.blocks) * self.pool.block_size:
             more = self.pool.allocate(1)
             if more is not None:
                 sequence.blocks += more
