@@ -1,7 +1,7 @@
 """Ports that stay reserved while their process is down: held by a bound socket that does not listen.
 
-gRPC binds with SO_REUSEPORT and HTTP servers with SO_REUSEADDR, so the child binds the same port beside the holder, and nobody
-else gets it between the choice and the start, or while a dead child waits to be started again.
+Servers bind with SO_REUSEADDR, which lets them bind beside a holder that has it too and does not listen. So nobody is given the
+port between the choice and the start, or while a dead child waits to be started again.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class HeldPorts:
         self.close()
 
     def take(self, names: Iterable[str]) -> dict[str, int]:
-        """A free port for each name, for servers that bind with SO_REUSEPORT."""
-        return {name: self._hold(0, socket.SO_REUSEPORT) for name in names}
+        """A free port for each name."""
+        return {name: self._hold(0) for name in names}
 
     def prefer(self, port: int) -> tuple[int, bool]:
-        """``port`` if it is free, else a free one, and whether it is the one asked for; servers bind it with SO_REUSEADDR.
+        """``port`` if it is free, else a free one, and whether it is the one asked for.
 
         Raises TidemillError(CONFIG) when the port may not be used at all.
         """
         try:
-            return self._hold(port, socket.SO_REUSEADDR), True
+            return self._hold(port), True
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise TidemillError(Reason.CONFIG, f"port {port} can't be used: {error.strerror}", "port") from error
-        return self._hold(0, socket.SO_REUSEADDR), False
+        return self._hold(0), False
 
     def close(self) -> None:
         """Give all ports back."""
@@ -49,9 +49,9 @@ class HeldPorts:
             each.close()
         self._sockets.clear()
 
-    def _hold(self, port: int, option: int) -> int:
+    def _hold(self, port: int) -> int:
         holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        holder.setsockopt(socket.SOL_SOCKET, option, 1)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             holder.bind((self.host, port))
         except OSError:

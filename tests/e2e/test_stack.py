@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.harness import stand_ins
 from tidemill_common import paths
 from tidemill_harness import stack_file
 from tidemill_harness.stack_plan import LOOPBACK
@@ -115,7 +116,7 @@ def _await_end(pids: list[int]) -> list[int]:
             descriptor = os.pidfd_open(pid)
             select.select([descriptor], [], [], _END_SECONDS)
             os.close(descriptor)
-    return [pid for pid in pids if stack_file.alive(pid)]
+    return stand_ins.running(pids)
 
 
 def _listening(address: str) -> bool:

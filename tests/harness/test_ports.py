@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import asyncio
 import socket
 
+import grpc.aio
 import pytest
 
 from tidemill_common.errors import TidemillError
+from tidemill_common.server import NEVER_SHARE_PORTS
 from tidemill_harness.ports import HeldPorts
 from tidemill_harness.stack_plan import LOOPBACK
 
 
-def _listen(port: int, option: int) -> socket.socket:
+def _listen(port: int) -> socket.socket:
     server = socket.socket()
-    server.setsockopt(socket.SOL_SOCKET, option, 1)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     server.bind((LOOPBACK, port))
     server.listen()
     return server
@@ -19,10 +22,21 @@ def _listen(port: int, option: int) -> socket.socket:
 
 def test_a_held_port_can_be_served_beside_the_holder_again_and_again() -> None:
     with HeldPorts(LOOPBACK) as held:
-        grpc_port, http_port = held.take(["a"])["a"], held.prefer(0)[0]
-        for port, option in ((grpc_port, socket.SO_REUSEPORT), (http_port, socket.SO_REUSEADDR)) * 2:
-            with _listen(port, option) as server, socket.create_connection((LOOPBACK, port)):
+        for port in (held.take(["a"])["a"], held.prefer(0)[0]) * 2:
+            with _listen(port) as server, socket.create_connection((LOOPBACK, port)):
                 server.accept()[0].close()
+
+
+async def test_a_held_port_can_be_served_by_grpc() -> None:
+    with HeldPorts(LOOPBACK) as held:
+        port = held.take(["a"])["a"]
+        for _ in range(2):
+            server = grpc.aio.server(options=[NEVER_SHARE_PORTS])
+            assert server.add_insecure_port(f"{LOOPBACK}:{port}") == port
+            await server.start()
+            async with grpc.aio.insecure_channel(f"{LOOPBACK}:{port}") as channel:
+                await asyncio.wait_for(channel.channel_ready(), 30)
+            await server.stop(0)
 
 
 def test_nobody_else_gets_a_held_port() -> None:
@@ -38,7 +52,7 @@ def test_held_ports_differ() -> None:
 
 @pytest.mark.requirement("stack:port-taken")
 def test_where_the_port_asked_for_is_taken_a_free_one_is_used() -> None:
-    with _listen(0, socket.SO_REUSEADDR) as other, HeldPorts(LOOPBACK) as held:
+    with _listen(0) as other, HeldPorts(LOOPBACK) as held:
         taken = other.getsockname()[1]
         port, as_asked = held.prefer(taken)
         assert port != taken

@@ -20,6 +20,8 @@ ANNOUNCE_FD = "TIDEMILL_ANNOUNCE_FD"
 LIFELINE_FILE = "TIDEMILL_LIFELINE_FILE"
 """``<pid>:<path>``: a JSON file to remove when the parent ``pid`` is gone, if its "pid" is still that of the parent."""
 
+_TIMER_SECONDS = 1.0
+
 
 def hold(grace_seconds: float = 15.0) -> None:
     """Watch the lifeline if there is one: at its end, SIGTERM to this process, and after the grace an immediate exit."""
@@ -36,6 +38,8 @@ def _watch(descriptor: int, file: str, grace_seconds: float) -> None:
     if file:
         owner, _, path = file.partition(":")
         remove_owned(Path(path), int(owner))
+    # The timer is the kernel's: it also ends an interpreter that is being torn down, where no thread runs any more.
+    signal.setitimer(signal.ITIMER_REAL, grace_seconds + _TIMER_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(grace_seconds)
     os._exit(1)

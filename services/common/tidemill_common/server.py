@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -57,6 +58,9 @@ def run(name: str, read_settings: Callable[[], ServiceSettings], build: Callable
         asyncio.run(_serve(name, settings, build))
     except TidemillError as error:
         sys.exit(f"tidemill {name}: {error.sentence()}")
+    finally:
+        # What lives now dies with the process: the interpreter's last collection would only walk it, for seconds in a worker.
+        gc.freeze()
 
 
 async def _serve(name: str, settings: ServiceSettings, build: Callable[[], Service]) -> None:
@@ -83,6 +87,8 @@ async def _serve(name: str, settings: ServiceSettings, build: Callable[[], Servi
             await asyncio.wait({started})
             return
         extra = await started
+        # What was made so far stays: a collection that walked torch's modules would stop a worker for tenths of a second.
+        gc.freeze()
         for each in [*names, ""]:
             await checks.set(each, health_pb2.HealthCheckResponse.SERVING)
         probes.ready = True
