@@ -20,6 +20,8 @@ import numpy.typing as npt
 from tidemill_safety.classifier import DEFAULT_WEIGHTS_FILE, Classifier, Header, save
 from tidemill_safety.features import FORMAT, Indices, Values, features
 from tidemill_safety.normalise import normalise
+from tidemill_safety.policy import Policy
+from tidemill_safety.rules import Direction, load_rules
 
 DATA_FILE = Path(__file__).with_name("training_examples.jsonl")
 THRESHOLD = 0.85
@@ -119,15 +121,25 @@ def evaluate(scores: npt.NDArray[np.float64], unsafe: npt.NDArray[np.bool_], thr
 
 
 def report(classifier: Classifier, examples: list[Example]) -> str:
-    """Evaluation of the shown and the held-out examples, at the shipped threshold and at 0.5."""
+    """Evaluation on the shown and the held-out examples: at the shipped threshold, at 0.5, and joined with the deny rules."""
+    policy = Policy(load_rules(), classifier)
     lines = []
     for title, held_out in (("training", False), ("held out", True)):
         chosen = [example for example in examples if example.held_out is held_out]
         scores = np.array([classifier.score(normalise(example.text)) for example in chosen])
         unsafe = np.array([example.unsafe for example in chosen], dtype=np.bool_)
-        for threshold in (classifier.header.threshold, 0.5):
-            lines.append(f"{title:9} {len(chosen):4} texts, threshold {threshold}: {evaluate(scores, unsafe, threshold)}")
+        refused = np.array([not policy.check("", example.text, _direction(example)).allowed for example in chosen])
+        for name, values, threshold in (
+            ("shipped threshold", scores, classifier.header.threshold),
+            ("threshold 0.5", scores, 0.5),
+            ("with deny rules", refused.astype(np.float64), 0.5),
+        ):
+            lines.append(f"{title:9} {len(chosen):4} texts  {name:17}  {evaluate(values, unsafe, threshold)}")
     return "\n".join(lines)
+
+
+def _direction(example: Example) -> Direction:
+    return Direction.OUTPUT if example.category == "output" else Direction.INPUT
 
 
 def main() -> None:
