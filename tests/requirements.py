@@ -206,6 +206,12 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "sandbox:refuse-without": "Without a sandbox only full access runs.",
         "doctor:mends": "`tidemill doctor` names what is missing and the command that mends it.",
     },
+    "a turn": {
+        "turn:six-processes": "A first turn above the disaggregation threshold passes through six processes.",
+        "turn:equals-transformers": "A greedy turn through all services answers as transformers does.",
+        "turn:cached-tokens": "A second turn sends what is new and is computed where the first was.",
+        "turn:resent-history": "A history sent back as text keeps the tokens that were sampled.",
+    },
     "models": {
         "model:default": "The default model comes by its package when its digest is the pinned one.",
         "model:add-path": "A Hugging Face directory or a GGUF file is added by path.",

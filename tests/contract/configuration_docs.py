@@ -89,7 +89,7 @@ def _of_factory(name: str) -> str:
     location = getattr(paths, name, None)
     if location is None:
         raise LookupError(f"a default made by {name!r}, which this page can't name")
-    with_homes = {variable: os.environ.pop(variable, None) for variable in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")}
+    with_homes = {variable: os.environ.pop(variable, None) for variable, _, _ in ENVIRONMENT if variable.startswith("XDG_")}
     try:
         return f"`~/{location().relative_to(Path.home())}`"
     finally:
