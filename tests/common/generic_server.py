@@ -14,21 +14,21 @@ from tidemill_common import rpc
 SERVICE = "tidemill.test.v1.TestService"
 
 
-def handlers(service: str = SERVICE, **methods: grpc.RpcMethodHandler) -> grpc.GenericRpcHandler:
+def handlers(service: str = SERVICE, **methods: grpc.RpcMethodHandler[bytes, bytes]) -> grpc.GenericRpcHandler:
     """Methods of one service; without serialisers, messages are bytes."""
     return grpc.method_handlers_generic_handler(service, methods)
 
 
-def unary(behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler:
+def unary(behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler[bytes, bytes]:
     return grpc.unary_unary_rpc_method_handler(behaviour)
 
 
-def streaming(behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler:
+def streaming(behaviour: Callable[..., Any]) -> grpc.RpcMethodHandler[bytes, bytes]:
     return grpc.unary_stream_rpc_method_handler(behaviour)
 
 
 @asynccontextmanager
-async def serving(*methods: grpc.GenericRpcHandler) -> AsyncIterator[grpc.aio.Channel]:
+async def serving(*methods: grpc.GenericRpcHandler) -> AsyncIterator[Any]:
     """A channel to a server with these methods, which ends with the block."""
     server = grpc.aio.server(interceptors=[rpc.Boundary("test")], options=rpc.OPTIONS)
     server.add_generic_rpc_handlers(methods)

@@ -33,6 +33,10 @@ def probe_port(ready: dict[str, Any]) -> int:
     return int(str(ready["probe"]).rsplit(":", 1)[1])
 
 
+def connected(ready: dict[str, Any]) -> Any:
+    return rpc.connect(str(ready["address"]))
+
+
 async def health(channel: grpc.aio.Channel, service: str = "") -> int:
     stub = health_pb2_grpc.HealthStub(channel)
     return int((await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=20)).status)
@@ -62,7 +66,7 @@ async def test_a_ready_service_announces_itself_and_is_healthy_listed_and_ready(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_running_call_ends_in_its_own_time_after_the_signal(child: Child, number: signal.Signals) -> None:
     ready = await asyncio.to_thread(child.announcement)
-    async with rpc.connect(ready["address"]) as channel:
+    async with connected(ready) as channel:
         call = channel.stream_stream(f"/{NAME}/Talk")(timeout=50)
         await call.write(b"before")
         assert await call.read() == b"before"
@@ -81,7 +85,7 @@ async def test_a_running_call_ends_in_its_own_time_after_the_signal(child: Child
 async def test_a_call_that_never_ends_is_cut_after_the_grace() -> None:
     child = Child(*MODULE, TIDEMILL_ECHO_DRAIN_SECONDS="0.2")
     ready = await asyncio.to_thread(child.announcement)
-    async with rpc.connect(ready["address"]) as channel:
+    async with connected(ready) as channel:
         call = channel.stream_stream(f"/{NAME}/Talk")(timeout=50)
         await call.write(b"x")
         assert await call.read() == b"x"

@@ -51,13 +51,15 @@ async def serve(attach: object) -> AsyncIterator[pb_grpc.SafetyServiceAsyncStub]
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with rpc.connect(f"127.0.0.1:{port}") as channel:
-        yield pb_grpc.SafetyServiceStub(channel)  # type: ignore[misc]
+        yield pb_grpc.SafetyServiceStub(channel)
     await server.stop(0)
 
 
-async def check(stub: pb_grpc.SafetyServiceAsyncStub, text: str, direction: int = pb.DIRECTION_INPUT) -> pb.CheckResponse:
+async def check(
+    stub: pb_grpc.SafetyServiceAsyncStub, text: str, direction: pb.Direction.ValueType = pb.DIRECTION_INPUT
+) -> pb.CheckResponse:
     with rpc.mapped_errors():
-        return await stub.Check(pb.CheckRequest(text=text, direction=direction), timeout=20)  # type: ignore[arg-type]
+        return await stub.Check(pb.CheckRequest(text=text, direction=direction), timeout=20)
 
 
 async def test_an_ordinary_text_passes_with_score_and_hop(stub: pb_grpc.SafetyServiceAsyncStub) -> None:
@@ -80,7 +82,9 @@ async def test_long_texts_get_the_same_verdict_as_short_ones(stub: pb_grpc.Safet
 
 
 @pytest.mark.parametrize("direction", [pb.DIRECTION_UNSPECIFIED, 99])
-async def test_a_text_of_nobody_is_refused_as_invalid(stub: pb_grpc.SafetyServiceAsyncStub, direction: int) -> None:
+async def test_a_text_of_nobody_is_refused_as_invalid(
+    stub: pb_grpc.SafetyServiceAsyncStub, direction: pb.Direction.ValueType
+) -> None:
     with pytest.raises(TidemillError) as caught:
         await check(stub, "hello", direction)
     assert (caught.value.reason, caught.value.param) == (Reason.INVALID_REQUEST, "direction")
