@@ -98,7 +98,8 @@ async def _up(options: StackOptions) -> None:
     async with contextlib.AsyncExitStack() as owned:
         running = local_stack(options, shared=True, report=lambda line: typer.echo(line, err=True))
         starting, stopped = asyncio.create_task(owned.enter_async_context(running)), asyncio.create_task(stopping.wait())
-        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        with _spinner(f"starting {options.model}"):
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
             await asyncio.wait({starting})
@@ -107,6 +108,11 @@ async def _up(options: StackOptions) -> None:
         typer.echo(_ready_line(await starting, options.port))
         await stopped
         typer.echo("stopping", err=True)
+
+
+def _spinner(text: str) -> contextlib.AbstractContextManager[object]:
+    console = Console(stderr=True)
+    return console.status(text) if console.is_terminal else contextlib.nullcontext()
 
 
 def _ready_line(stack: LocalStack, port: int) -> str:

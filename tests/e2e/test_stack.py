@@ -50,6 +50,15 @@ class Up:
         )
         return dict(reply.raise_for_status().json())
 
+    def hops(self, text: str) -> list[dict[str, Any]]:
+        """Who worked on a streamed turn."""
+        body = {"model": "smollm2", "input": text, "max_output_tokens": 4, "stream": True}
+        headers = self._headers() | {"x-tidemill-hops": "1"}
+        url = self.fields["url"] + "/v1/responses"
+        reply = httpx.post(url, json=body, headers=headers, trust_env=False, timeout=300).raise_for_status()
+        events = [json.loads(line.removeprefix("data: ")) for line in reply.text.splitlines() if line.startswith("data: {")]
+        return list(next(event["hops"] for event in events if event["type"] == "response.metadata"))
+
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.fields['key']}"}
 
@@ -146,6 +155,9 @@ def test_six_processes_serve_survive_a_killed_worker_and_end_with_a_killed_paren
             assert status["gateway"]["turns"] == 0
             assert up.get("/v1/models").json()["data"][0]["id"] == "smollm2"
             assert up.answer("What is the capital of France?")["output"][0]["content"][0]["text"].startswith("The capital")
+
+            hops = up.hops("Sum this up: " + "the tide turns the mill and the mill grinds the corn. " * 40)
+            assert {hop["service"]: hop["pid"] for hop in hops} == {s["service"]: s["pid"] for s in status["services"]}
 
             first = _service("decode")
             os.kill(first.pid, signal.SIGKILL)
