@@ -83,6 +83,7 @@ class Fleet:
     """One router, one decode and one prefill worker."""
 
     model: str
+    router: Served
     decode: Served
     prefill: Served
     decode_stub: decode_grpc.DecodeServiceAsyncStub
@@ -152,7 +153,8 @@ async def fleet(model: Path, prefill_model: Path | None = None, wrap: Wrap = lam
     """Run a fleet. ``prefill_model`` is the prefill worker's, if not ``model``; ``wrap`` may put faults around its servicer."""
     async with contextlib.AsyncExitStack() as stack:
         router = await stack.enter_async_context(serving("router", RouterProcess(RouterSettings(node="node"))))
-        settings = worker_settings(model, router.address)
+        # Nobody listens at the second address: one router that is away must not matter.
+        settings = worker_settings(model, f"{router.address},127.0.0.1:1")
         prefill_settings = settings | {"model_dir": prefill_model or model, "worker_id": "prefill-0"}
         prefiller = _with_faults(prefill_service.build(PrefillSettings(**prefill_settings)), wrap)
         decoder = decode_service.build(DecodeSettings(**settings | {"worker_id": "decode-0"}))
@@ -163,6 +165,7 @@ async def fleet(model: Path, prefill_model: Path | None = None, wrap: Wrap = lam
         await until(lambda: _knows(decoder, ref))
         yield Fleet(
             ModelProfile.load(model).fingerprint,
+            router,
             decode_served,
             prefill_served,
             decode_grpc.DecodeServiceStub(channels[0]),

@@ -10,4 +10,5 @@ ROUTES = Counter("tidemill_router_routes_total", "Turns routed, by why their dec
 PREFILLS = Counter("tidemill_router_disaggregated_routes_total", "Turns routed to a prefill worker as well.")
 PROMPT_TOKENS = Counter("tidemill_router_prompt_tokens_total", "Prompt tokens of the turns routed.")
 HELD_TOKENS = Counter("tidemill_router_held_tokens_total", "Prompt tokens that the chosen decode worker held.")
-DROPPED = Counter("tidemill_router_dropped_workers_total", "Workers that fell silent, lost events or were replaced.")
+SILENT = Counter("tidemill_router_silent_workers_total", "Workers dropped because they fell silent.")
+EVENT_GAPS = Counter("tidemill_router_event_gaps_total", "Streams ended because block events were lost.")

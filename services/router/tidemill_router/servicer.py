@@ -94,7 +94,7 @@ class RouterServicer(pb_grpc.RouterServiceServicer):
         """Drop the workers that said nothing for too long and end their streams."""
         for each in self.router.drop_silent(self.clock()):
             log.warning("dropped %s: %s", each.worker_id, each.ended)
-            metrics.DROPPED.inc()
+            metrics.SILENT.inc()
             self._announce()
 
     async def _hello(self, requests: AsyncIterator[pb.RegisterRequest]) -> Registration:
@@ -119,6 +119,8 @@ class RouterServicer(pb_grpc.RouterServiceServicer):
             try:
                 self._apply(registration, request)
             except TidemillError as error:
+                if error.reason is Reason.EVENT_GAP:
+                    metrics.EVENT_GAPS.inc()
                 self._drop(registration, error)
                 raise
 

@@ -27,6 +27,9 @@ FIRST_BACKOFF_SECONDS = 0.1
 LAST_BACKOFF_SECONDS = 5.0
 
 
+Call = grpc.aio.StreamStreamCall[pb.RegisterRequest, pb.RegisterResponse]
+
+
 class EventSource(Source, Protocol):
     """The part of the engine that a registration reads."""
 
@@ -62,6 +65,12 @@ class Registration:
                 await self._stream()
             except grpc.aio.AioRpcError as error:
                 log.warning("router %s: %s", self.router, from_rpc_error(error).sentence())
+            except asyncio.CancelledError:
+                if _cancelled():
+                    raise
+                log.exception("router %s: the stream was cancelled on this side", self.router)
+            if _cancelled():
+                return  # a cancel that meets a failing call is reported by gRPC as the failure alone
             if self.registered.is_set():
                 backoff = FIRST_BACKOFF_SECONDS
             self.registered.clear()
@@ -88,12 +97,25 @@ class Registration:
         unsubscribe = self._source.subscribe(feed.push)
         try:
             async with connect(self.router) as channel:
-                stub = pb_grpc.RouterServiceStub(channel)
-                call = stub.Register(self._messages(feed))  # it lasts as long as this worker: no deadline
-                async for response in call:
-                    self._read(response)
+                call = pb_grpc.RouterServiceStub(channel).Register()  # it lasts as long as this worker: no deadline
+                writer = asyncio.create_task(self._write(call, feed))
+                try:
+                    async for response in call:
+                        self._read(response)
+                finally:
+                    writer.cancel()
+                    await asyncio.wait({writer})
         finally:
             unsubscribe()
+
+    async def _write(self, call: Call, feed: Feed) -> None:
+        try:
+            async for message in self._messages(feed):
+                await call.write(message)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return  # the reader meets the stream's end too
+        finally:
+            call.cancel()
 
     def _read(self, response: pb.RegisterResponse) -> None:
         if not self.registered.is_set():
@@ -118,6 +140,12 @@ class Registration:
             yield pb.RegisterRequest(load=load(self._source.stats()))
             await feed.changed(REPORT_SECONDS)
             await asyncio.sleep(SETTLE_SECONDS)
+
+
+def _cancelled() -> bool:
+    """Whether this task was cancelled, not only the call that it reads."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def load(stats: EngineStats) -> pb.Load:

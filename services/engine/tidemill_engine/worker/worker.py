@@ -65,6 +65,7 @@ class Worker:
         self._engine = engine
         self.layers = _layers(self.settings.model_dir)
         metrics.watch(self.identity.service, engine.stats)
+        metrics.ROUTERS.labels(self.identity.service).set_function(self._registered_routers)
         hello = self._hello(engine, address)
         self._registrations = [Registration(each, hello, engine, self.membership) for each in self.settings.routers]
         self._tasks = [asyncio.create_task(each.run()) for each in self._registrations]
@@ -113,6 +114,9 @@ class Worker:
             block_size=engine.block_size,
             node_type=cpu.node_type(),
         )
+
+    def _registered_routers(self) -> int:
+        return sum(each.registered.is_set() for each in self._registrations)
 
     async def _registered_once(self) -> None:
         waits = [asyncio.create_task(each.registered.wait()) for each in self._registrations]
