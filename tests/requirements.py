@@ -144,6 +144,7 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "gateway:no-keys-no-start": "Without a key the gateway refuses to start unless told otherwise.",
         "gateway:digest-secret": "The secret of the digest chains is made once, in a private file.",
         "gateway:error-shapes": "A refusal has the shape of the protocol that it answers.",
+        "gateway:process": "The gateway runs as a process of its own and ends cleanly at SIGTERM.",
         "gateway:bad-input": "Bad input gets its documented status or event, and the connection lives on.",
         "gateway:bad-field-named": "A wrong field is refused by name.",
         "gateway:bad-item-named": "A bad input item is refused by name.",

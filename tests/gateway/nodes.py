@@ -52,6 +52,7 @@ class Maker:
             items=json.dumps(f"input {self.made}" + "x" * padding),
             response=json.dumps({"id": f"resp_{self.made}", "output": [message(f"output {self.made}")] if output else []}),
             model_turns=(parent.model_turns if parent else 0) + (1 if output else 0),
+            session="s",
             stored=stored,
         )
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import httpx
 import websockets
 from websockets.asyncio.client import ClientConnection
@@ -131,10 +130,8 @@ def make_settings(directory: Path, fakes: FakeServices, **settings: Any) -> Gate
 
 @asynccontextmanager
 async def serving(settings: GatewaySettings) -> AsyncIterator[tuple[GatewayService, str]]:
-    """The service, started as ``server.run`` would."""
+    """The service, started as ``server.run`` would, but for its own RPCs."""
     service = GatewayService(settings)
-    server = grpc.aio.server()
-    service.attach(server)
     try:
         ready = await service.start("")
         yield service, str(ready["url"])

@@ -38,6 +38,7 @@ class Node:
         items: input items, JSON.
         response: the response object, JSON.
         model_turns: turns that the model generated, up to and with this one.
+        session: id of the conversation's first response, which keeps its turns together.
         stored: whether it may be read back by its id.
         reading: what its items say; None until they are read again after it came from the store.
     """
@@ -53,6 +54,7 @@ class Node:
     items: str = field(repr=False)
     response: str = field(repr=False)
     model_turns: int
+    session: str
     stored: bool
     reading: Reading | None = field(default=None, repr=False)
 

@@ -91,6 +91,7 @@ class Responses:
             items=row.items,
             response=row.response,
             model_turns=row.model_turns,
+            session=parent.session if parent else row.id,
             stored=True,
         )
 

@@ -184,8 +184,13 @@ class Turn:
     def _order(self, sampling: Sampling) -> Order:
         base = self.asked.plan.base
         known = base.chain.length if base and base.chain else self.asked.prompt.length
-        session = self.asked.request.prompt_cache_key or ""
-        return Order(self.asked.response_id, self.asked.prompt, known, sampling, session)
+        return Order(self.asked.response_id, self.asked.prompt, known, sampling, self.session)
+
+    @property
+    def session(self) -> str:
+        """What keeps the turns of a conversation on one worker: the client's key, else the first response."""
+        own = self.asked.previous.session if self.asked.previous else self.asked.response_id
+        return self.asked.request.prompt_cache_key or own
 
     def _last(self, finish: Finish) -> Event:
         """The event that ends a turn that did not fail."""
@@ -218,6 +223,7 @@ class Turn:
             items=dump(asked.request.input),
             response=dump(self.events.response),
             model_turns=asked.plan.model_turns + bool(output),
+            session=self.session,
             stored=asked.request.store,
             reading=Reading(asked.plan.reading.tools, asked.plan.reading.calls.called(self.events.call_ids)),
         )
