@@ -85,11 +85,13 @@ class Request:
         model: alias of the model.
         tools: tool specs, in constant order.
         cache_key: affinity key, constant for the conversation.
+        parallel: whether a turn may have several calls.
     """
 
     model: str
     tools: Sequence[Item]
     cache_key: str
+    parallel: bool = True
 
     def frame(
         self, items: Sequence[Item], previous: str | None, tool_choice: str, forced: Sequence[Item] | None = None
@@ -98,8 +100,8 @@ class Request:
         frame: dict[str, Any] = {"type": "response.create", "model": self.model, "stream": True}
         if previous:
             frame["previous_response_id"] = previous
-        frame |= {"input": list(items), "tools": list(self.tools), "tool_choice": tool_choice, "parallel_tool_calls": True}
-        frame |= {"store": False, "prompt_cache_key": self.cache_key}
+        frame |= {"input": list(items), "tools": list(self.tools), "tool_choice": tool_choice}
+        frame |= {"parallel_tool_calls": self.parallel, "store": False, "prompt_cache_key": self.cache_key}
         if forced is not None:
             frame["tidemill_forced_output"] = list(forced)
         return frame

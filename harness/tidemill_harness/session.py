@@ -81,7 +81,8 @@ async def open_session(choices: Choices, view: View, ask: Ask | None) -> AsyncIt
         toolbox = _toolbox(choices, policy, sandbox, profile, ask)
         start = message("developer", prompts.INSTRUCTIONS)
         record.items([start])
-        request = Request(profile.id, toolbox.specs, session_id)
+        # A model that plans poorly goes on making calls within a turn that it has not seen the outputs of.
+        request = Request(profile.id, toolbox.specs, session_id, parallel=not profile.require_tool_first)
         client = ResponsesClient(endpoint, request, Conversation([start]), hops=choices.hops or choices.as_json)
         connection = await owned.enter_async_context(client)
         for text in _notices(choices, profile, sandbox, len(turns)):

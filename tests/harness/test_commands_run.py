@@ -74,7 +74,7 @@ async def test_a_task_runs_a_tool_and_prints_only_the_answer_on_stdout(cli: Cli)
     assert (cli.workspace / "made").exists()
     assert gateway.connections == 1
     assert gateway.requests[1]["previous_response_id"] == "r1"
-    assert gateway.requests[1]["input"][0]["output"].startswith("exit code 0\nfrom the tool")
+    assert gateway.requests[1]["input"][0]["output"].startswith("from the tool")
 
 
 @pytest.mark.requirement("harness:transcript")
@@ -177,6 +177,7 @@ async def test_a_small_model_is_announced_and_its_first_step_requires_a_tool(cli
     async with gateway.running():
         _, _, err = await cli.run("run", "do it", "--url", gateway.url)
     assert [request["tool_choice"] for request in gateway.requests] == ["required", "auto"]
+    assert not any(request["parallel_tool_calls"] for request in gateway.requests)
     assert "SmolLM2-135M plans poorly" in err and "tidemill model add PATH" in err
 
 

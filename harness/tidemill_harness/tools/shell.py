@@ -61,7 +61,7 @@ class Shell:
         self._output_limit = output_limit
 
     async def run(self, arguments: dict[str, Any]) -> str:
-        """Exit code and output. A command that the sandbox stopped may run again without it, if the user says so."""
+        """Output, and the exit code of a failure. What the sandbox stopped may run again without it, if the user says so."""
         wanted = Arguments.model_validate(arguments)
         if "\0" in wanted.command:
             raise ToolError("the command has a NUL character")
@@ -86,7 +86,9 @@ def denied(result: Result) -> bool:
 
 
 def report(result: Result) -> str:
-    """A result as the model reads it."""
-    end = f"timed out after {result.seconds:g} s, killed" if result.timed_out else f"exit code {result.exit_code}"
+    """A result as the model reads it: the bare output of a success, since small models repeat whatever stands before it."""
     output = result.output.rstrip("\n")
+    if result.exit_code == 0:
+        return output or "(no output)"
+    end = f"timed out after {result.seconds:g} s, killed" if result.timed_out else f"exit code {result.exit_code}"
     return f"{end}\n{output}" if output else f"{end}, no output"
