@@ -143,7 +143,7 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "gateway:auth": "Without a known key everything is 401.",
         "gateway:no-keys-no-start": "Without a key the gateway refuses to start unless told otherwise.",
         "gateway:digest-secret": "The secret of the digest chains is made once, in a private file.",
-        "gateway:error-shapes": "A refusal has the shape of the protocol that it answers.",
+        "gateway:error-shapes": "What may work later is a failed response, and the rest an error of status 400.",
         "gateway:process": "The gateway runs as a process of its own and ends cleanly at SIGTERM.",
         "gateway:bad-input": "Bad input gets its documented status or event, and the connection lives on.",
         "gateway:bad-field-named": "A wrong field is refused by name.",
