@@ -93,6 +93,7 @@ async def test_a_history_resent_as_text_keeps_its_sampled_ids(stack: Stack) -> N
         second = (await socket.turn(input=history))[-1]["response"]
     kinds = [item.WhichOneof("kind") for item in stack.fakes.tokenizer.requests[-1].items]
     assert kinds == ["message", "model_output", "message"]
+    assert stack.fakes.router.requests[-1].parent_blocks == 0
     assert second["usage"]["input_tokens_details"]["cached_tokens"] >= first["usage"]["total_tokens"] - 16
 
 

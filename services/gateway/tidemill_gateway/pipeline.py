@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from tidemill_common.errors import Reason, TidemillError
 from tidemill_common.tokens import TOKEN_BYTES, pack
@@ -17,7 +17,7 @@ from tidemill_gateway.grammar import check_grammar, turn_grammar
 from tidemill_gateway.history import Historian, Plan
 from tidemill_gateway.items import parse_output
 from tidemill_gateway.output import OutputParser
-from tidemill_gateway.request import ChoiceMode, CreateRequest, Json, parse_create
+from tidemill_gateway.request import ChoiceMode, CreateRequest, FormatKind, Json, parse_create
 from tidemill_gateway.responses import Responses
 from tidemill_gateway.scripts import Scripts
 from tidemill_gateway.served import ServedModel
@@ -165,7 +165,8 @@ class Pipeline:
     def _grammar(self, request: CreateRequest, tools: tuple[FlatTool, ...]) -> str:
         if not request.generate:
             return ""
-        grammar = turn_grammar(
+        make = _known_grammar if request.text_format.kind is FormatKind.TEXT else _grammar
+        grammar, problem = make(
             tools,
             request.tool_choice.mode if tools else ChoiceMode.NONE,
             parallel=request.parallel_tool_calls,
@@ -174,7 +175,7 @@ class Pipeline:
             text_format=request.text_format,
             string_limit=SMALL_MODEL_STRING if self.served.require_tool_first else None,
         )
-        if problem := _grammar_problem(grammar):
+        if problem:
             raise TidemillError(Reason.INVALID_TOOLS, f"no grammar can be made of these tools: {problem}", "tools")
         return grammar
 
@@ -188,6 +189,11 @@ class Pipeline:
         )
 
 
-@lru_cache(maxsize=256)
-def _grammar_problem(grammar: str) -> str:
-    return check_grammar(grammar) if grammar else ""
+def _grammar(tools: tuple[FlatTool, ...], mode: ChoiceMode, **about: Any) -> tuple[str, str]:
+    """A turn's grammar, and what is wrong with it."""
+    grammar = turn_grammar(tools, mode, **about)
+    return grammar, check_grammar(grammar) if grammar else ""
+
+
+# The tools of a conversation stay, and a grammar of many costs milliseconds; a text format's schema can't be a key.
+_known_grammar = lru_cache(maxsize=64)(_grammar)

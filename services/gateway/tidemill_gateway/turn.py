@@ -183,7 +183,7 @@ class Turn:
 
     def _order(self, sampling: Sampling) -> Order:
         base = self.asked.plan.base
-        known = base.chain.length if base and base.chain else self.asked.prompt.length
+        known = base.chain.length if base and base.chain else 0
         return Order(self.asked.response_id, self.asked.prompt, known, sampling, self.session)
 
     @property
