@@ -216,6 +216,15 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "turn:cached-tokens": "A second turn sends what is new and is computed where the first was.",
         "turn:resent-history": "A history sent back as text keeps the tokens that were sampled.",
     },
+    "what killing each one does": {
+        "loss:bystander": "A running answer needs neither tokenizer nor router.",
+        "loss:called": "A turn that calls the tokenizer or the router as it dies fails in words.",
+        "loss:decode": "An answer goes on with the same tokens after its decode worker died.",
+        "loss:gateway": "The gateway's death closes the socket, and its store remembers.",
+        "loss:no-worker": "A turn without any worker left fails in words, and the connection lives.",
+        "loss:prefill": "A prefill worker that dies in mid-transfer costs time, not the turn.",
+        "loss:safety": "Without a verdict nothing passes.",
+    },
     "models": {
         "model:default": "The default model comes by its package when its digest is the pinned one.",
         "model:add-path": "A Hugging Face directory or a GGUF file is added by path.",
