@@ -76,6 +76,7 @@ class FakeTokenizer(tokenizer_grpc.TokenizerServiceServicer):
     def __init__(self) -> None:
         self.requests: list[tokenizer.RenderRequest] = []
         self.appends = True
+        self.require_tool_first = False
         self.broken: TidemillError | None = None
 
     async def GetModel(self, request: Any, context: Any) -> tokenizer.GetModelResponse:  # noqa: N802
@@ -89,6 +90,7 @@ class FakeTokenizer(tokenizer_grpc.TokenizerServiceServicer):
                 begin="<tool_call>\n", end="\n</tool_call>", name_key="name", arguments_key="arguments"
             ),
             delta_tokenization=self.appends,
+            require_tool_first=self.require_tool_first,
         )
 
     async def Render(self, request: tokenizer.RenderRequest, context: Any) -> tokenizer.RenderResponse:  # noqa: N802

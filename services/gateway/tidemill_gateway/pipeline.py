@@ -169,7 +169,7 @@ class Pipeline:
         grammar, problem = make(
             tools,
             request.tool_choice.mode if tools else ChoiceMode.NONE,
-            parallel=request.parallel_tool_calls,
+            parallel=request.parallel_tool_calls and not self.served.require_tool_first,
             syntax=self.served.calls,
             thinking=self.served.thinking,
             text_format=request.text_format,

@@ -25,7 +25,8 @@ class ServedModel:
         calls: how it writes tool calls.
         thinking: how it writes thinking.
         appends: False where each turn is rendered whole.
-        require_tool_first: clients should require a tool call on the first step; also, it is too small to end long strings.
+        require_tool_first: clients should require a tool call on the first step. Such a model is also too small to end a long
+            string or a series of calls, so its grammar does.
         vocabulary: bytes of its tokens.
     """
 
