@@ -83,6 +83,7 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "engine:resume": "A turn goes on from emitted tokens as if never broken.",
         "engine:seed": "A seed gives the same output alone and in a batch.",
         "engine:grammar": "Under a grammar only valid output comes.",
+        "engine:canonical-forced-text": "Text that a grammar forces is written in the model's own encoding.",
         "engine:bad-grammar": "A malformed grammar is named and ends its own request only.",
         "engine:forced-tokens": "Forced tokens replace the sampled ones, and the model computes every pass.",
         "engine:context-limit": "Prompt and output stay within the context length.",

@@ -14,9 +14,14 @@ SIZE = len(WORDS) + 5
 VOCABULARY = Vocabulary(WORDS, {"<end>": END})
 
 
+def encode(text: str) -> list[int]:
+    """The vocabulary's own encoding: the one word as a whole, anything else byte by byte."""
+    return [257] if text == "hello" else [1 + byte for byte in text.encode()]
+
+
 @pytest.fixture
 def compiler() -> GrammarCompiler:
-    return GrammarCompiler(VOCABULARY, [END], SIZE, capacity=2)
+    return GrammarCompiler(VOCABULARY, encode, [END], SIZE, capacity=2)
 
 
 def allowed(compiler: GrammarCompiler, grammar: str, text: bytes = b"") -> set[int]:
@@ -31,6 +36,11 @@ def test_only_what_the_grammar_permits_is_allowed(compiler: GrammarCompiler) -> 
     assert allowed(compiler, grammar) == {1 + ord("h"), 257}
     assert allowed(compiler, grammar, b"h") == {1 + ord("i"), 1 + ord("e")}
     assert allowed(compiler, grammar, b"hi") == {END}
+
+
+@pytest.mark.requirement("engine:canonical-forced-text")
+def test_text_that_a_grammar_forces_is_written_in_the_models_own_encoding(compiler: GrammarCompiler) -> None:
+    assert allowed(compiler, 'start: "hello"') == {257}
 
 
 def test_a_token_outside_the_grammar_is_refused(compiler: GrammarCompiler) -> None:

@@ -49,6 +49,9 @@ def make_tiny_model(directory: Path, seed: int = 0, layers: int = 2) -> Path:
 
 def _tokenizer() -> dict[str, object]:
     """A byte-level BPE without merges: the id of a byte is 3 more than its value."""
-    added = [{"id": n, "content": text, "special": True} for n, text in enumerate(SPECIAL)]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    added = [{"id": n, "content": text, **flags} for n, text in enumerate(SPECIAL)]
     vocab = {char: byte + len(SPECIAL) for char, byte in byte_alphabet().items()}
-    return {"added_tokens": added, "model": {"type": "BPE", "vocab": vocab, "merges": []}}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "vocab": vocab, "merges": []}
+    return {"version": "1.0", "added_tokens": added, "pre_tokenizer": byte_level, "decoder": byte_level, "model": model}

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+from tokenizers import Tokenizer
 
 from tidemill_common.errors import Reason, TidemillError
 from tidemill_common.model_dir import ModelProfile
@@ -16,7 +17,7 @@ from tidemill_engine.block_pool import BlockPool
 from tidemill_engine.core import EngineCore
 from tidemill_engine.events import BlockEvent, BlocksStored
 from tidemill_engine.generation import Generation, RemoteGeneration
-from tidemill_engine.grammar import GrammarCompiler
+from tidemill_engine.grammar import Encode, GrammarCompiler
 from tidemill_engine.held_chains import HeldChains
 from tidemill_engine.prefill_run import PrefillRun
 from tidemill_engine.request import EngineRequest
@@ -40,7 +41,9 @@ class Engine:
         context_length: tokens per sequence at most: the setting or the model's own, and no more than the pool holds.
     """
 
-    def __init__(self, runner: Runner, profile: ModelProfile, vocabulary: Vocabulary, settings: EngineSettings) -> None:
+    def __init__(
+        self, runner: Runner, profile: ModelProfile, vocabulary: Vocabulary, encode: Encode, settings: EngineSettings
+    ) -> None:
         layout = runner.cache.layout
         pool = BlockPool(len(runner.cache.data), layout.block_size)
         scheduler = Scheduler(
@@ -57,7 +60,7 @@ class Engine:
         self._subscribers: list[Callable[[Sequence[BlockEvent]], None]] = []
         core = EngineCore(runner, scheduler, vocabulary, self.context_length)
         self._thread = EngineThread(core, self._on_events)
-        grammars = GrammarCompiler(vocabulary, profile.end_token_ids, runner.vocabulary_size)
+        grammars = GrammarCompiler(vocabulary, encode, profile.end_token_ids, runner.vocabulary_size)
         self._handle = EngineHandle(self._thread, core, grammars)
 
     @classmethod
@@ -70,6 +73,7 @@ class Engine:
             raise TidemillError(Reason.CONFIG, f"the profile in {str(model_dir)!r} names no end token")
         try:
             vocabulary = Vocabulary.load(model_dir)
+            encode = _encoder(model_dir)
         except (OSError, ValueError, KeyError) as error:
             raise TidemillError(Reason.CONFIG, f"tokenizer of {str(model_dir)!r} can't be read: {error}") from error
         runner = load_runner(
@@ -79,7 +83,7 @@ class Engine:
             block_size=settings.block_size,
             dtype=settings.dtype,
         )
-        return cls(runner, profile, vocabulary, settings)
+        return cls(runner, profile, vocabulary, encode, settings)
 
     @property
     def alive(self) -> bool:
@@ -136,6 +140,16 @@ class Engine:
         self._held.apply(events)
         for callback in list(self._subscribers):
             callback(events)
+
+
+def _encoder(model_dir: Path) -> Encode:
+    tokenizer = Tokenizer.from_buffer((model_dir / "tokenizer.json").read_bytes())
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    return encode
 
 
 def _context_length(wanted: int, pool: BlockPool) -> int:

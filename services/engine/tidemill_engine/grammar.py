@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import llguidance
 import numpy as np
@@ -14,20 +14,27 @@ from llguidance.numpy import allocate_token_bitmask, fill_next_token_bitmask
 from tidemill_common.errors import Reason, TidemillError
 from tidemill_common.vocabulary import Vocabulary
 
+Encode = Callable[[str], list[int]]
+
 
 class _Tokens:
-    """What llguidance wants to know of a tokenizer; it encodes greedily, which only shapes suggestions that nobody asks for."""
+    """What llguidance wants to know of a tokenizer. Where a grammar leaves one text, it allows that text's encoding alone."""
 
-    def __init__(self, vocabulary: Vocabulary, end_token: int, size: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, encode: Encode, end_token: int, size: int) -> None:
         self.eos_token_id = end_token
         self.bos_token_id = None
         # Embedding rows beyond the vocabulary are padding; an id without bytes is never allowed.
         self.tokens = [*vocabulary.token_bytes, *[b""] * size][:size]
         self.special_token_ids = sorted(vocabulary.control_ids)
+        self._encode = encode
         self._single = {data: token for token, data in enumerate(self.tokens) if len(data) == 1}
 
     def __call__(self, text: bytes) -> list[int]:
-        return [self._single[bytes([byte])] for byte in text if bytes([byte]) in self._single]
+        try:
+            return self._encode(text.decode())
+        except UnicodeDecodeError as error:
+            head = text[: error.start].decode()
+            return [*self._encode(head), *(self._single[bytes([b])] for b in text[error.start :] if bytes([b]) in self._single)]
 
 
 class GrammarMatcher:
@@ -61,11 +68,21 @@ class GrammarMatcher:
 
 
 class GrammarCompiler:
-    """Compiles grammars, and keeps the latest ``capacity`` of them; any thread may use it."""
+    """Compiles grammars, and keeps the latest ``capacity`` of them; any thread may use it.
 
-    def __init__(self, vocabulary: Vocabulary, end_token_ids: Sequence[int], vocabulary_size: int, capacity: int = 64) -> None:
+    ``encode`` is the model's own encoding of text, without special tokens.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        encode: Encode,
+        end_token_ids: Sequence[int],
+        vocabulary_size: int,
+        capacity: int = 64,
+    ) -> None:
         self._tokenizer = llguidance.LLTokenizer(
-            llguidance.TokenizerWrapper(_Tokens(vocabulary, end_token_ids[0], vocabulary_size)),
+            llguidance.TokenizerWrapper(_Tokens(vocabulary, encode, end_token_ids[0], vocabulary_size)),
             eos_token=list(end_token_ids),
         )
         self._size = vocabulary_size
