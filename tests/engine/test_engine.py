@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tidemill_common.digests import chain
 from tidemill_common.errors import Reason, TidemillError
 from tidemill_common.tokens import pack
 from tidemill_common.vocabulary import Vocabulary
+from tidemill_engine.core import EngineCore
 from tidemill_engine.engine import Engine
 from tidemill_engine.events import BlockEvent
 from tidemill_engine.generation import Generation
@@ -183,6 +185,24 @@ async def test_a_bad_grammar_fails_only_its_own_request(tiny: Path) -> None:
         )
     assert len(good.tokens) == 8
     assert bad is Reason.INVALID_TOOLS
+
+
+async def test_the_load_shows_a_request_before_its_first_step_ends(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entered, may_go_on = threading.Event(), threading.Event()
+    step = EngineCore.step
+
+    def held(core: EngineCore) -> bool:
+        entered.set()
+        may_go_on.wait(60)
+        return step(core)
+
+    monkeypatch.setattr(EngineCore, "step", held)
+    async with running(tiny) as engine:
+        task = asyncio.create_task(collect(engine.generate(ask(range(10, 30)))))
+        await asyncio.to_thread(entered.wait, 60)
+        assert (engine.stats().sequences, engine.stats().pending_prefill_tokens) == (1, 20)
+        may_go_on.set()
+        await task
 
 
 @pytest.mark.requirement("engine:abort-frees")

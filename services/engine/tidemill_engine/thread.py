@@ -103,6 +103,7 @@ class EngineThread:
                 self._commands.get()()
             while True:
                 self._commands.get_nowait()()
+        self.stats = self._core.stats
 
     def _step(self) -> bool:
         try:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 HOPS_HEADER: Final = "x-tidemill-hops"
 RETRY_AFTER_SECONDS: Final = 1
+DISCARDED_BODIES: Final = 4  # times the limit that is read of a body before the connection is given up
 
 T = TypeVar("T")
 
@@ -102,24 +103,32 @@ class Endpoints:
         return JSONResponse(turn.events.response)
 
     async def _body(self, request: Request) -> bytes:
-        """The request's body, as large as is allowed and read in bounded time."""
+        """The request's body, as large as is allowed and read in bounded time.
+
+        One that is somewhat larger is read and thrown away, since an answer to a client that still sends can get lost with the
+        connection.
+        """
         limit = self.gateway.bounds.message_bytes
         too_large = TidemillError(Reason.REQUEST_TOO_LARGE, f"the body has more than {limit} bytes")
         if encoding := request.headers.get("content-encoding", ""):
             raise TidemillError(Reason.INVALID_REQUEST, f"Content-Encoding {encoding!r} is not read; send plain JSON")
-        if int(request.headers.get("content-length", "0")) > limit:
+        if int(request.headers.get("content-length", "0")) > DISCARDED_BODIES * limit:
             raise too_large
-        body = bytearray()
+        body, size = bytearray(), 0
         try:
             async with asyncio.timeout(self.gateway.bounds.body_seconds):
                 async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > limit:
+                    size += len(chunk)
+                    if size <= limit:
+                        body += chunk
+                    elif size > DISCARDED_BODIES * limit:
                         raise too_large
         except TimeoutError as error:
             raise TidemillError(Reason.INVALID_REQUEST, "the body did not arrive in time") from error
         except ClientDisconnect as error:
             raise TidemillError(Reason.CANCELLED, "the client went away") from error
+        if size > limit:
+            raise too_large
         return bytes(body)
 
 
