@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from tests.harness import stand_ins
+from tests.e2e.stack import Stacks
 from tidemill_common import paths
 from tidemill_harness import stack_file
 from tidemill_harness.stack_plan import LOOPBACK
@@ -64,8 +65,9 @@ class Up:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smollm2: Path) -> Path:
-    """Keys, store and logs of the test alone; the models are the machine's."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, smollm2: Path, stacks: Stacks) -> Path:
+    """Keys, store and logs of the test alone; the models are the machine's. The stack that other tests share ends before."""
+    stacks.stop()
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     for variable in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
