@@ -218,10 +218,12 @@ _SECTIONS: dict[str, dict[str, str]] = {
         "turn:cached-tokens": "A second turn sends what is new and is computed where the first was.",
         "turn:resent-history": "A history sent back as text keeps the tokens that were sampled.",
     },
-    "what killing each one does": {
-        "task:finishes": "A task runs its tool in the sandbox, sends only what is new, and is answered; forced output is named.",
+    "a task": {
+        "task:finishes": "A task runs its tool in the sandbox, sends only what is new, and is answered.",
         "task:free-run": "The default model left to itself makes a valid call, which runs, and the task ends orderly.",
         "task:interrupt": "Ctrl-C ends task, tool and generation.",
+    },
+    "what killing each one does": {
         "loss:bystander": "A running answer needs neither tokenizer nor router.",
         "loss:called": "A turn that calls the tokenizer or the router as it dies fails in words.",
         "loss:decode": "An answer goes on with the same tokens after its decode worker died.",

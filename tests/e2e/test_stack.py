@@ -18,8 +18,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.harness import stand_ins
 from tests.e2e.stack import Stacks
+from tests.harness import stand_ins
 from tidemill_common import paths
 from tidemill_harness import stack_file
 from tidemill_harness.stack_plan import LOOPBACK
