@@ -18,8 +18,8 @@ SLEEPER = """
 import threading
 from tidemill_common import lifeline
 lifeline.hold({grace})
-lifeline.announce({{"ready": True}})
 {body}
+lifeline.announce({{"ready": True}})
 threading.Event().wait()
 """
 PARENT = """
