@@ -18,8 +18,9 @@ SLEEPER = """
 import threading
 from tidemill_common import lifeline
 lifeline.hold({grace})
-{body}
+{before}
 lifeline.announce({{"ready": True}})
+{body}
 threading.Event().wait()
 """
 PARENT = """
@@ -32,8 +33,8 @@ child.process.wait()
 """
 
 
-def sleeper(body: str = "", grace: float = 15.0) -> str:
-    return SLEEPER.format(body=body, grace=grace)
+def sleeper(body: str = "", grace: float = 15.0, before: str = "") -> str:
+    return SLEEPER.format(body=body, grace=grace, before=before)
 
 
 @pytest.mark.requirement("stack:no-orphans")
@@ -77,7 +78,7 @@ def test_the_end_of_the_lifeline_is_a_termination_signal() -> None:
 
 
 def test_a_child_that_ignores_the_signal_is_ended_after_the_grace() -> None:
-    child = Child("-c", sleeper("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)", grace=0.1))
+    child = Child("-c", sleeper(before="import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)", grace=0.1))
     child.announcement()
     child.let_go()
     assert child.finish()[0] == 1
