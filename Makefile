@@ -10,7 +10,7 @@ MODEL ?= smollm2
 STAMP := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help install protos run model test lint format bench clients system-deps lock clean
+.PHONY: help install protos run model test lint format bench clients system-deps docs lock clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -61,9 +61,15 @@ system-deps: ## Debian packages that add to what Python brings (needs root)
 	apt-get update -qq
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap nodejs npm
 
-lock: $(STAMP) ## pin every dependency with hashes, naming no index
+docs: $(STAMP) ## write docs/configuration.md anew from the settings
+	@$(BIN)/python -m tests.contract.configuration_docs
+
+lock: $(STAMP) ## pin every dependency with hashes, naming no index; checks that wheels exist for each Python
 	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header \
 	  --no-emit-package torch --override requirements/torch-override.txt --all-extras pyproject.toml requirements/torch-needs.in -o requirements/lock.txt
+	@for python in 3.11 3.12 3.13; do \
+	  $(BIN)/uv pip install -q --dry-run --only-binary :all: --python-version $$python --target build/lock-$$python -r requirements/lock.txt || exit 1; \
+	  echo "wheels for Python $$python: all there"; done
 
 clean: ## remove what make made
 	rm -rf $(VENV) gen build .mypy_cache .ruff_cache .pytest_cache .hypothesis node_modules
