@@ -88,11 +88,17 @@ def _spec(name: str, service: str, port: int, settings: Mapping[str, object]) ->
     prefix = f"TIDEMILL_{service.upper()}_"
     own = {f"{prefix}{key}": str(value) for key, value in {**settings, "HOST": LOOPBACK, "PORT": port}.items()}
     command = (sys.executable, "-P", "-m", f"tidemill_{service}")
-    return ChildSpec(name, service, command, own | _COMMON, _STAGES.get(service, 0))
+    return ChildSpec(name, service, command, own | _common(), _STAGES.get(service, 0))
 
 
-# Idle OpenMP threads sleep instead of spinning: the services share the processors. Nothing here asks the hub.
-_COMMON = {"OMP_WAIT_POLICY": "passive", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+def _common() -> dict[str, str]:
+    """Idle OpenMP threads sleep, since the services share the processors; nothing asks the hub or writes to the temporary folder."""
+    return {
+        "OMP_WAIT_POLICY": "passive",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TORCHINDUCTOR_CACHE_DIR": str(paths.state_dir() / "torch"),
+    }
 
 
 def _settings(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill_common import paths
 from tidemill_harness.stack_plan import ChildSpec, StackOptions, names, plan
 
 _MODEL = Path("/models/m")
@@ -20,6 +21,11 @@ def test_the_default_stack_is_six_services_each_with_a_process() -> None:
     assert {spec.service for spec in specs.values()} == {"gateway", "tokenizer", "safety", "router", "prefill", "decode"}
     assert len(specs) == 6
     assert specs["gateway"].command[-2:] == ("-m", "tidemill_gateway")
+
+
+def test_torch_keeps_its_folder_out_of_the_temporary_one() -> None:
+    specs = _plan(StackOptions())
+    assert {spec.environment["TORCHINDUCTOR_CACHE_DIR"] for spec in specs.values()} == {str(paths.state_dir() / "torch")}
 
 
 def test_workers_are_numbered_where_there_are_several() -> None:
