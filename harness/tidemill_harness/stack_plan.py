@@ -92,7 +92,7 @@ def _spec(name: str, service: str, port: int, settings: Mapping[str, object]) ->
 
 
 def _common() -> dict[str, str]:
-    """Idle OpenMP threads sleep, since the services share the processors; nothing asks the hub or writes to the temporary folder."""
+    """Idle OpenMP threads sleep, as services share processors; nothing asks the hub or writes to the temporary folder."""
     return {
         "OMP_WAIT_POLICY": "passive",
         "HF_HUB_OFFLINE": "1",
