@@ -33,10 +33,14 @@ class Endpoint:
     @classmethod
     def of(cls, url: str, api_key: str = "") -> Endpoint:
         """An endpoint of what a user typed: http, https, ws or wss, with or without ``/v1``. Raises TidemillError(CONFIG)."""
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        wrong = TidemillError(Reason.CONFIG, f"{url!r} is no address of a gateway, such as http://127.0.0.1:8080")
+        try:
+            parts = urlsplit(url if "://" in url else f"http://{url}")
+        except ValueError as error:
+            raise wrong from error
         scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
         if scheme not in ("http", "https") or not parts.hostname:
-            raise TidemillError(Reason.CONFIG, f"{url!r} is no address of a gateway, such as http://127.0.0.1:8080")
+            raise wrong
         path = parts.path.rstrip("/").removesuffix("/responses").removesuffix("/v1")
         return cls(urlunsplit((scheme, parts.netloc, path, "", "")), api_key)
 

@@ -112,3 +112,17 @@ def test_only_named_hosts_are_answered_where_hosts_are_named() -> None:
 )
 def test_pages_of_other_hosts_are_kept_out(origin: str | None, host: str, allowed: bool) -> None:
     assert origin_allowed(origin, host) is allowed
+
+
+def test_a_caller_let_in_before_is_refused_once_its_key_is_revoked(tmp_path: Path, clock: list[float]) -> None:
+    path = tmp_path / "keys.json"
+    one, _ = save(path, "one", "two")
+    checker = Authenticator(path, allow_anonymous=True)
+    caller = checker.caller(f"Bearer {one}")
+    checker.check_still_known(caller)
+    checker.check_still_known(checker.caller(None))
+    save(path, "two")
+    clock[0] += 2
+    with pytest.raises(TidemillError) as error:
+        checker.check_still_known(caller)
+    assert error.value.reason is Reason.INVALID_API_KEY

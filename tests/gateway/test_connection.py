@@ -12,6 +12,7 @@ from tests.gateway.stack import Stack, running, text_of
 from tests.support.fake_services import END, START, call_text, encode
 from tidemill.safety.v1 import safety_service_pb2 as safety
 from tidemill_common.errors import Reason, TidemillError
+from tidemill_common.keys import KeyRing
 from tidemill_common.tokens import unpack
 
 SHELL = {
@@ -546,3 +547,15 @@ async def test_a_client_that_reads_nothing_is_cut_off(tmp_path: Path) -> None:
             await asyncio.wait_for(stack.service.limits.idle(), 30)
             socket.connection.transport.abort()
         await idle(stack)
+
+
+async def test_a_key_revoked_while_connected_starts_no_further_turn(stack: Stack) -> None:
+    authenticator = stack.service.authenticator
+    async with stack.socket() as socket:
+        assert (await socket.turn(input="Hi"))[-1]["type"] == "response.completed"
+        ring = KeyRing.load(stack.directory / "keys.json")
+        ring.revoke(ring.records[0].id)
+        ring.save(stack.directory / "keys.json")
+        authenticator._checked_at = -1e9
+        refused = (await socket.turn(input="Hi"))[-1]
+    assert refused["error"]["code"] == "invalid_api_key"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from tests.gateway.stack import Stack, make_settings, running, serving
 from tests.support.fake_services import CONTEXT_LENGTH, END, FakeServices
 from tidemill_common.keys import KeyRing
 from tidemill_common.tokens import unpack
+from tidemill_gateway import schemas
 
 SHELL = {"type": "function", "name": "shell", "parameters": {"type": "object", "properties": {"cmd": {"type": "string"}}}}
 
@@ -18,6 +20,27 @@ async def test_a_request_says_how_it_is_sampled(stack: Stack) -> None:
     sampling = stack.fakes.workers[0].requests[0].sampling
     assert (round(sampling.temperature, 3), round(sampling.top_p, 3), sampling.seed, sampling.max_tokens) == (0.7, 0.9, 7, 33)
     assert unpack(sampling.end_token_ids) == [END]
+
+
+async def test_the_least_top_p_stays_the_most_probable_token(stack: Stack) -> None:
+    async with stack.socket() as socket:
+        await socket.turn(input="Hi", temperature=1, top_p=1e-300)
+    assert 0 < stack.fakes.workers[0].requests[0].sampling.top_p < 1e-5
+
+
+async def test_large_tool_lists_are_checked_beside_the_event_loop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    schemas.problem.cache_clear()
+    checked = []
+    check = schemas.grammar_problem
+    monkeypatch.setattr(
+        schemas, "grammar_problem", lambda grammar: checked.append(threading.current_thread()) or check(grammar)
+    )
+    wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(300)}}
+    listed = {"type": "additional_tools", "tools": [{**SHELL, "name": "later", "parameters": {**wide, "title": "later"}}]}
+    async with stack.socket() as socket:
+        await socket.turn(input=[{"role": "user", "content": "Hi"}, listed], tools=[{**SHELL, "parameters": wide}])
+    assert len(checked) == 2
+    assert threading.main_thread() not in checked
 
 
 async def test_what_it_does_not_say_is_the_operators_default(tmp_path: Path) -> None:

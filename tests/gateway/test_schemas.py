@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,3 +64,9 @@ def test_depth_counts_objects_and_lists() -> None:
 @given(st.permutations([("a", 1), ("b", [1, {"y": 2, "x": "é"}]), ("c", None)]))
 def test_canonical_text_does_not_depend_on_the_order_of_keys(pairs: list[tuple[str, Any]]) -> None:
     assert schemas.canonical(dict(pairs)) == '{"a":1,"b":[1,{"x":"é","y":2}],"c":null}'
+
+
+@pytest.mark.parametrize(("value", "count"), [(1, 1), ([], 1), ([1, [2]], 4), ({"a": {"b": 1}, "c": []}, 4)])
+def test_values_are_counted_up_to_a_limit(value: object, count: int) -> None:
+    assert not schemas.nodes_exceed(value, count)
+    assert schemas.nodes_exceed(value, count - 1)

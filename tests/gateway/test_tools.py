@@ -146,6 +146,11 @@ def test_a_tool_listed_twice_or_too_many_are_refused() -> None:
     assert "at most" in refusal(*(function(f"f{n}") for n in range(1025))).message
 
 
+def test_no_more_tools_are_looked_at_than_are_taken() -> None:
+    many = [*(function(f"f{n % 1000}") for n in range(1025)), {"type": "never looked at"}]
+    assert "at most" in refusal(*many).message
+
+
 def test_strict_refuses_what_cannot_be_enforced() -> None:
     odd = {"type": "object", "properties": {"x": {"type": "string", "format": "color"}}}
     assert ToolSet.parse([function("f", parameters=odd)]).tools

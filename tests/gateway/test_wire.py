@@ -36,6 +36,22 @@ def test_half_a_surrogate_pair_reads_as_a_replacement_character() -> None:
     assert read == {"a": ["\ufffd", "\U0001f600"], "\ufffd": 1}
 
 
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400 + ".0", "NaN", "Infinity"])
+def test_a_number_that_can_not_be_written_as_json_again_is_refused(number: str) -> None:
+    with pytest.raises(TidemillError) as caught:
+        wire.read_object(f'{{"metadata": {{"a": {number}}}}}')
+    assert caught.value.reason is Reason.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("text", ["x", r"\ud800"])
+@pytest.mark.parametrize("depth", [600, 950, 100_000])
+def test_any_nesting_is_read_or_refused(depth: int, text: str) -> None:
+    try:
+        wire.read_object(f'{{"input": "{text}", "a": {"[" * depth}{"]" * depth}}}')
+    except TidemillError as error:
+        assert error.reason is Reason.INVALID_REQUEST
+
+
 @pytest.mark.requirement("gateway:error-shapes")
 @pytest.mark.parametrize("reason", list(Reason))
 def test_what_may_work_later_is_a_failed_response_and_the_rest_an_error_of_status_400(reason: Reason) -> None:

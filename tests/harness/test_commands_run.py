@@ -135,6 +135,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], message: str) -> None:
     ("arguments", "message"),
     [
         (["--url", "ftp://x"], "no address of a gateway"),
+        (["--url", "http://["], "no address of a gateway"),
         (["--url", "http://127.0.0.1:1"], "no gateway answers"),
         (["--cwd", "/", "--url", "http://127.0.0.1:1"], "is no workspace"),
         (["--forced-trajectory", __file__, "--url", "http://127.0.0.1:1"], "can't be read"),

@@ -61,6 +61,12 @@ class Authenticator:
         what = "no API key was sent" if not authorization else "the API key is not known"
         raise TidemillError(Reason.INVALID_API_KEY, what)
 
+    def check_still_known(self, caller: Caller) -> None:
+        """Refuse a caller let in before whose key is revoked since. Raises TidemillError(INVALID_API_KEY)."""
+        self._reload()
+        if caller.key_id and not any(record.id == caller.key_id for record in self._ring.records):
+            raise TidemillError(Reason.INVALID_API_KEY, "the API key was revoked")
+
     def _read_stamp(self) -> tuple[int, int, int] | None:
         try:
             status = self.keys_file.stat()

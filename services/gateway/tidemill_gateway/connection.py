@@ -86,6 +86,7 @@ class Connection:
             frame = wire.read_object(text)
             if not isinstance(frame.get("type"), str):
                 raise TidemillError(Reason.INVALID_REQUEST, "a message must say its type, such as response.create", "type")
+            self.gateway.authenticator.check_still_known(self.caller)
         except TidemillError as error:
             await self._send(wire.error_frame(error))
             return

@@ -102,7 +102,8 @@ class CallLedger:
 
     def answered(self, call_ids: Sequence[str]) -> CallLedger:
         """The ledger after outputs of these calls."""
-        return CallLedger(tuple(call for call in self.open if call not in call_ids), self.known)
+        done = frozenset(call_ids)
+        return CallLedger(tuple(call for call in self.open if call not in done), self.known)
 
 
 @dataclass(frozen=True, slots=True)

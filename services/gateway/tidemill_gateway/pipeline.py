@@ -21,10 +21,12 @@ from tidemill_gateway.request import ChoiceMode, CreateRequest, FormatKind, Json
 from tidemill_gateway.responses import Responses
 from tidemill_gateway.scripts import Scripts
 from tidemill_gateway.served import ServedModel
-from tidemill_gateway.tools import FlatTool
+from tidemill_gateway.tools import FlatTool, check_beside
 from tidemill_gateway.turn import Means, Prepared, Turn
 
 SMALL_MODEL_STRING: Final = 400
+LEAST_TOP_P: Final = 1e-6  # less is lost on the way as a 32-bit float, where 0 means all tokens
+INLINE_TOOL_VALUES: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class Pipeline:
         request = parse_create(raw)
         self._check_model(request)
         previous = await self._previous(request, tenant, last, deadline)
+        await check_beside(_tool_lists(request), INLINE_TOOL_VALUES)
         plan = self.historian.plan(request, tenant, previous)
         rendered = await self.tokenizer.render(
             self._state(plan), plan.preamble, plan.items, open_turn=request.generate, deadline=deadline
@@ -155,7 +158,7 @@ class Pipeline:
         return Sampling(
             max_tokens=min(request.max_output_tokens or self.defaults.max_output_tokens, room),
             temperature=temperature,
-            top_p=1.0 if request.top_p is None else request.top_p,
+            top_p=1.0 if request.top_p is None else max(request.top_p, LEAST_TOP_P),
             seed=secrets.randbits(64) if request.seed is None else request.seed,
             end_token_ids=pack(self.served.end_token_ids),
             grammar="" if forced else self._grammar(request, tools),
@@ -187,6 +190,12 @@ class Pipeline:
             thinking=self.served.thinking,
             tools=tools,
         )
+
+
+def _tool_lists(request: CreateRequest) -> list[Any]:
+    """Every list of tools in a request: its own, and those of its items."""
+    items = () if isinstance(request.input, str) else request.input
+    return [request.tools, *(item["tools"] for item in items if isinstance(item.get("tools"), list))]
 
 
 def _grammar(tools: tuple[FlatTool, ...], mode: ChoiceMode, **about: Any) -> tuple[str, str]:

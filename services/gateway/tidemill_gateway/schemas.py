@@ -52,7 +52,17 @@ def _children(node: Any) -> list[Any]:
     return node if isinstance(node, list) else []
 
 
-@lru_cache(maxsize=512)
+def nodes_exceed(value: Any, limit: int) -> bool:
+    """Whether JSON ``value`` has more than ``limit`` values in it; looks at no more than that."""
+    waiting = [value]
+    for _ in range(limit):
+        if not waiting:
+            return False
+        waiting += _children(waiting.pop())
+    return bool(waiting)
+
+
+@lru_cache(maxsize=1024)
 def problem(schema_json: str, strict: bool) -> str:
     """What is wrong with a schema of a tool's arguments, given as canonical JSON; empty when nothing is.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -90,8 +93,7 @@ class ToolSet:
         """
         tools, added = cls().extended(raw, param)
         if len(tools.tools) < len(added):
-            addresses = [tool.address for tool in added]
-            twice = next(address for address in addresses if addresses.count(address) > 1)
+            (twice, _), *_ = Counter(tool.address for tool in added).most_common(1)
             raise _refused(param, _shown(twice), "is listed twice")
         return tools
 
@@ -102,8 +104,10 @@ class ToolSet:
         """
         known = {tool.address: tool for tool in self.tools}
         taken = {tool.name for tool in self.tools}
-        added = []
+        added: list[FlatTool] = []
         for tool in _flattened(raw, param):
+            if len(added) >= MAX_TOOLS:  # before the rest is looked at: each schema costs milliseconds of everyone's time
+                raise TidemillError(Reason.INVALID_TOOLS, f"more than {MAX_TOOLS} tools; at most {MAX_TOOLS} are taken", param)
             name = known[tool.address].name if tool.address in known else _free_name(tool.address, taken)
             tool = replace(tool, name=name)
             taken.add(name)
@@ -145,6 +149,18 @@ class ToolSet:
         """16 bytes that name the set's rendering: equal sets render equally."""
         rendered = [[tool.name, tool.description, tool.parameters_json] for tool in self.tools]
         return blake2b(schemas.canonical(rendered).encode(), digest_size=16).digest()
+
+
+async def check_beside(lists: Sequence[Any], inline_values: int) -> None:
+    """Check the schemas of tool lists in a thread where they hold more than ``inline_values`` JSON values.
+
+    What is found is kept for whoever reads the lists next, and raised there; each schema costs milliseconds of everyone's time.
+    """
+    if not schemas.nodes_exceed(list(lists), inline_values):
+        return
+    for raw in lists:
+        with contextlib.suppress(TidemillError):
+            await asyncio.to_thread(ToolSet().extended, raw, "tools")
 
 
 def _matches(tool: FlatTool, named: NamedTool) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections.abc import Mapping
@@ -18,18 +19,20 @@ _ESCAPED_SURROGATE: Final = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 def read_object(data: str | bytes) -> dict[str, Any]:
     """A JSON object. Half a surrogate pair, which JavaScript cuts strings into, reads as U+FFFD.
 
-    Raises TidemillError(INVALID_REQUEST) for anything else.
+    Raises TidemillError(INVALID_REQUEST) for anything else, for numbers that no float holds, and for values nested too deeply.
     """
     try:
         text = data if isinstance(data, str) else data.decode()
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        if _ESCAPED_SURROGATE.search(text):
+            value = _mended(value)
     except UnicodeError as error:
         raise TidemillError(Reason.INVALID_REQUEST, f"text is not valid Unicode: {error}") from error
     except (ValueError, RecursionError) as error:
         raise TidemillError(Reason.INVALID_REQUEST, f"not valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise TidemillError(Reason.INVALID_REQUEST, f"a JSON object is expected, not {type(value).__name__}")
-    return _mended(value) if _ESCAPED_SURROGATE.search(text) else value
+    return value
 
 
 def write(event: Mapping[str, Any]) -> str:
@@ -69,6 +72,14 @@ def _mended(value: Any) -> Any:
     if isinstance(value, list):
         return [_mended(child) for child in value]
     return {_mended(key): _mended(child) for key, child in value.items()} if isinstance(value, dict) else value
+
+
+def _finite(digits: str) -> float:
+    """A float that can be written as JSON again, which infinity can't."""
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"the number {digits[:80]} is too large")
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:
