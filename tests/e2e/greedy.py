@@ -38,6 +38,8 @@ class Greedy:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        # Threads that wait for the next of many small steps would take the processors from the services.
+        torch.set_num_threads(1)
         self._torch = torch
         self._tokenizer: Any = AutoTokenizer.from_pretrained(directory)
         self._model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)

@@ -35,8 +35,7 @@ async def test_a_long_first_turn_passes_six_processes_and_answers_as_transformer
     assert turn.input_tokens == wanted.prompt_tokens > 256
     assert wanted.agrees(turn.text), (turn.text, wanted)
     transferred = await stack.metric("decode", "tidemill_worker_transferred_tokens_total") - before
-    assert transferred == turn.input_tokens - turn.cached
-    assert transferred > 256
+    assert 256 < transferred <= turn.input_tokens
 
 
 @pytest.mark.requirement("turn:cached-tokens")

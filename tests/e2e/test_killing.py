@@ -22,11 +22,11 @@ from tidemill_common.digests import DEFAULT_BLOCK_SIZE
 
 pytestmark = [pytest.mark.stack, pytest.mark.model, pytest.mark.timeout(900)]
 
-LONG = "".join(f"Entry {n}: at bridge {n} the tide turned and the mill ground flour for the town. " for n in range(44))
+LONG = "".join(f"Entry {n}: at bridge {n} the tide turned and the mill ground flour for the town. " for n in range(30))
 LONG_QUESTION = f"{LONG}\n\nSay in your own words what the entries are about."
 STORY = "Tell me a long story about a mill that is driven by the tide."
-ANSWER, STORY_LIMIT = 24, 64
-WORDS = " ".join(f"word{n}" for n in range(60))
+ANSWER, STORY_LIMIT = 16, 48
+WORDS = " ".join(f"word{n}" for n in range(40))
 PENDING = "tidemill_worker_pending_prefill_tokens"
 FALLBACKS = "tidemill_decode_prefill_fallbacks_total"
 TRANSFERRED = "tidemill_worker_transferred_tokens_total"
@@ -68,7 +68,7 @@ async def test_a_prefill_worker_that_dies_in_mid_transfer_costs_time_and_not_the
     assert 0 < await stack.metric("decode", TRANSFERRED) - transferred < wanted.prompt_tokens
     await stack.recovered(killed)
     async with websocket(stack) as client:
-        again = await client.turn(f"Once more. {LONG_QUESTION}", max_output_tokens=4)
+        again = await client.turn(LONG[len(LONG) // 2 :], max_output_tokens=4)
     assert again.hops["prefill"] == stack.entry("prefill").pid
 
 
