@@ -28,7 +28,10 @@ async def test_the_least_top_p_stays_the_most_probable_token(stack: Stack) -> No
     assert 0 < stack.fakes.workers[0].requests[0].sampling.top_p < 1e-5
 
 
-async def test_large_tool_lists_are_checked_beside_the_event_loop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("place", ["tools", "input"])
+async def test_large_tool_lists_are_checked_beside_the_event_loop(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
     schemas.problem.cache_clear()
     checked = []
     check = schemas.grammar_problem
@@ -36,10 +39,12 @@ async def test_large_tool_lists_are_checked_beside_the_event_loop(stack: Stack, 
         schemas, "grammar_problem", lambda grammar: checked.append(threading.current_thread()) or check(grammar)
     )
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(300)}}
-    listed = {"type": "additional_tools", "tools": [{**SHELL, "name": "later", "parameters": {**wide, "title": "later"}}]}
+    tools = [{**SHELL, "parameters": wide}]
+    user = {"role": "user", "content": "Hi"}
+    given = {"tools": tools} if place == "tools" else {"input": [user, {"type": "additional_tools", "tools": tools}]}
     async with stack.socket() as socket:
-        await socket.turn(input=[{"role": "user", "content": "Hi"}, listed], tools=[{**SHELL, "parameters": wide}])
-    assert len(checked) == 2
+        await socket.turn(**{"input": [user], **given})
+    assert len(checked) == 1
     assert threading.main_thread() not in checked
 
 

@@ -195,7 +195,7 @@ class Pipeline:
 def _tool_lists(request: CreateRequest) -> list[Any]:
     """Every list of tools in a request: its own, and those of its items."""
     items = () if isinstance(request.input, str) else request.input
-    return [request.tools, *(item["tools"] for item in items if isinstance(item.get("tools"), list))]
+    return [list(request.tools), *(item["tools"] for item in items if isinstance(item.get("tools"), list))]
 
 
 def _grammar(tools: tuple[FlatTool, ...], mode: ChoiceMode, **about: Any) -> tuple[str, str]:
