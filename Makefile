@@ -59,7 +59,7 @@ clients: model ## unmodified clients against a running stack: Codex CLI (npm), o
 
 system-deps: ## Debian packages that add to what Python brings (needs root)
 	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq bubblewrap nodejs npm
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends bubblewrap nodejs npm
 
 docs: $(STAMP) ## write docs/configuration.md anew from the settings
 	@$(BIN)/python -m tests.contract.configuration_docs
