@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.gateway.stack import Stack, make_settings, running, serving
 from tests.support.fake_services import CONTEXT_LENGTH, END, FakeServices
@@ -34,7 +35,7 @@ async def test_large_tool_lists_are_checked_beside_the_event_loop(
 ) -> None:
     schemas.problem.cache_clear()
     checked = []
-    monkeypatch.setattr(schemas.Draft202012Validator, "check_schema", lambda schema: checked.append(threading.current_thread()))
+    monkeypatch.setattr(Draft202012Validator, "check_schema", lambda schema: checked.append(threading.current_thread()))
     wide = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(300)}}
     tools = [{**SHELL, "parameters": wide}]
     user = {"role": "user", "content": "Hi"}
